@@ -1,4 +1,4 @@
-"""What does the page look like? Run it to draw docs/images/page-*.png anew: `python -m tests.browser.screenshots`."""
+"""Screenshots of the page for the docs: `python -m tests.browser.screenshots` writes docs/images/page-*.png."""
 
 import math
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser import house
+from tests.browser import sample_store
 from tests.browser.visitor import Visitor, chromium_path
 from tests.web.serving import Served
 
@@ -34,7 +34,7 @@ SHOTS = (
 
 
 def bustle(served: Served, over: threading.Event) -> None:
-    """Messages that come and go, now more and now less, so that there is something to see."""
+    """Put and acknowledge messages at a varying rate, so that the charts show something."""
     clicks = served.store.queue("clicks")
     while not over.wait(0.25):
         wave = 1 + math.sin(time.monotonic() / 4)
@@ -44,7 +44,7 @@ def bustle(served: Served, over: threading.Event) -> None:
 
 
 def draw(browser: Browser, served: Served, to: Path) -> list[Path]:
-    """Look at pages, and keep what was seen."""
+    """Write a screenshot of each page in `SHOTS`; return the files."""
     to.mkdir(parents=True, exist_ok=True)
     token = served.post("/api/holdfast/login", {"username": "guest", "password": "guest"})["token"]
     record = served.get("/api/holdfast/tables/Customer/records?limit=1", token=token)["records"][0]["key"]
@@ -62,13 +62,13 @@ def draw(browser: Browser, served: Served, to: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Draw all of them, from a store made for it."""
+    """Write all screenshots, from a store that is created for them."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         data = Path(folder) / "data"
-        house.prepare(data)
+        sample_store.prepare(data)
         with Served(data) as served:
-            held = house.furnish(served)
-            crowd = house.Crowd(served)
+            held = sample_store.fill(served)
+            crowd = sample_store.Crowd(served)
             browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
             over = threading.Event()
             busy = threading.Thread(target=bustle, args=(served, over))
@@ -82,7 +82,7 @@ def main() -> None:
                 assert size < BYTES_MAX, f"{path.name} has {size} bytes"
                 print(path.name, size)
             browser.close()
-            held.let_go()
+            held.release()
             crowd.leave()
 
 

@@ -1,4 +1,4 @@
-"""Does every page show what is there, on any screen, in both colour schemes, and nothing that a message wants?"""
+"""Appearance of every page: its content, on any screen, in both colour schemes; data never runs as script."""
 
 import re
 
@@ -8,17 +8,17 @@ pytest.importorskip("playwright.sync_api", reason="the page is looked at with pl
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import House, Visits
-from tests.browser.house import SCRIPT
+from tests.browser.conftest import SampleServer, Visits
+from tests.browser.sample_store import SCRIPT
 from tests.browser.visitor import PAGES, Visitor
 
 pytestmark = pytest.mark.xdist_group("browser")
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 SEEN = {
-    "overview": ("Messages a second", "Messages in queues", "Memory", "amqp", "Virtual hosts"),
+    "overview": ("Messages per second", "Messages in queues", "Memory", "amqp", "Virtual hosts"),
     "queues": ("orders", "invoices", "shop.orders", "running"),
-    "queues/%2F/orders": ("A look without taking",),
+    "queues/%2F/orders": ("Peeking leases no messages",),
     "queues/%2F/shop.orders?tab=bindings": ("order.#", "(the default exchange)"),
     "queues/%2F/shop.orders?tab=consumers": ("packer", "guest"),
     "queues/%2F/orders?tab=settings": ("max attempts", "orders.dead", "total acked"),
@@ -28,7 +28,7 @@ SEEN = {
     "exchanges": ("(default)", "amq.topic", "by-region"),
     "exchanges/%2F/shop": ("order.#", "audit", "topic"),
     "connections": ("worker", "shop front", "confirms"),
-    "logs": ("events", "whole"),
+    "logs": ("events", "intact"),
     "logs/events": ("search-index", "mailer", "320"),
     "tables": ("Customer", "all versions"),
     "tables/Customer": ("c1@example.org", "29 records, 1 deleted"),
@@ -48,7 +48,7 @@ def test_a_page_shows_what_is_there(visitor: Visitor, where: str) -> None:
 
 
 def overflow(page: Page) -> list[str]:
-    """What sticks out of the page to the right, if the page can be moved sideways."""
+    """Return the elements beyond the right edge, if the page scrolls sideways."""
     found: list[str] = page.evaluate(
         """() => document.documentElement.scrollWidth <= innerWidth ? [] :
         [...document.querySelectorAll('main *')].filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
@@ -63,9 +63,9 @@ CUT = """() => [...document.querySelectorAll('.scroll')].filter((one) => one.scr
     .map((one) => `${one.getAttribute('aria-label')}: ${one.scrollWidth} of ${one.clientWidth}`)"""
 
 
-def test_no_table_is_cut_off_at_a_desk_and_long_names_are_shortened(home: House, visitor: Visitor) -> None:
-    home.served.post("/api/holdfast/queues", {"name": LONG}, token=home.token)
-    home.served.ask("PUT", f"/api/holdfast/logs/events/tailers/{LONG}", {"position": 7}, token=home.token)
+def test_no_table_is_cut_off_at_a_desk_and_long_names_are_shortened(sample: SampleServer, visitor: Visitor) -> None:
+    sample.served.post("/api/holdfast/queues", {"name": LONG}, token=sample.token)
+    sample.served.ask("PUT", f"/api/holdfast/logs/events/tailers/{LONG}", {"position": 7}, token=sample.token)
     page = visitor.page
     for where in ("queues", "tables", "tables/Customer", "connections", "exchanges", "logs", "logs/events"):
         visitor.open(where)
@@ -78,7 +78,7 @@ def test_no_table_is_cut_off_at_a_desk_and_long_names_are_shortened(home: House,
         height = name.evaluate("(one) => one.getBoundingClientRect().height")
         assert height < 110
     visitor.open("queues/%2F/orders?tab=settings")
-    expect(page.get_by_role("region", name="Since the beginning")).not_to_contain_text("next due")
+    expect(page.get_by_role("region", name="Counters")).not_to_contain_text("next due")
 
 
 @pytest.mark.parametrize("age_s", [103, 1674, 12 * 86_400 + 5000])
@@ -112,8 +112,8 @@ def test_no_figure_of_a_queue_is_cut_off(visitor: Visitor) -> None:
     page.unroute_all(behavior="wait")
 
 
-def test_words_are_not_broken_beside_free_room(visitor: Visitor) -> None:
-    """A cell with a short word has the height of one line, also beside a long text."""
+def test_words_are_not_broken_next_to_free_space(visitor: Visitor) -> None:
+    """A cell with a short word has the height of one line, also next to a long text."""
     page = visitor.open("tables")
     one_line = "(one) => one.getClientRects().length === 1"
     assert page.get_by_role("link", name="Customer").evaluate(one_line)
@@ -128,7 +128,7 @@ def test_words_are_not_broken_beside_free_room(visitor: Visitor) -> None:
     assert visitor.row("<script>").locator("td[data-label=name]").evaluate(lines) > 1
 
 
-def test_nothing_sticks_out_of_any_page_on_a_phone(visits: Visits) -> None:
+def test_no_page_scrolls_sideways_on_a_phone(visits: Visits) -> None:
     phone = visits(**PHONE)
     for where in PAGES:
         page = phone.open(where)
@@ -144,7 +144,7 @@ def test_on_a_phone_a_table_is_cards_with_the_names_of_the_columns(visits: Visit
     assert page.locator("table").first.evaluate("(one) => getComputedStyle(one).display") == "block"
 
 
-def test_on_a_phone_the_chosen_tab_is_in_sight(visits: Visits) -> None:
+def test_on_a_phone_the_chosen_tab_is_visible(visits: Visits) -> None:
     phone = visits(**PHONE)
     page = phone.open("queues/%2F/payments?tab=settings")
     expect(page.get_by_role("tab", name="Settings")).to_be_in_viewport(ratio=0.9)
@@ -159,7 +159,7 @@ def test_on_a_phone_a_table_is_sorted_and_all_of_it_selected(visits: Visits) -> 
     page = phone.open("queues")
     page.get_by_role("button", name="Ready").tap()
     expect(page.locator("tbody tr").first).to_contain_text("invoices")
-    page.get_by_role("button", name="Acked").tap()  # which is out of sight, and scrolls into it
+    page.get_by_role("button", name="Ack").tap()  # outside of the visible part, and scrolled into it
     expect(page).to_have_url(re.compile("sort=ack_rate"))
     phone.open("queues/%2F/payments?tab=dead")
     page.get_by_text("Select all").tap()
@@ -170,14 +170,14 @@ def test_on_a_phone_a_table_is_sorted_and_all_of_it_selected(visits: Visits) -> 
 
 
 def luminance(colour: str) -> float:
-    """How bright a colour of CSS is, as contrast is reckoned."""
+    """Return the relative luminance of a CSS colour, from which contrast is computed."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def contrast(one: str, other: str) -> float:
-    """From 1 to 21."""
+    """Return the contrast of two colours, from 1 to 21."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
@@ -190,7 +190,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_stand_out_from_their_ground(visits: Visits, scheme: str) -> None:
+def test_text_has_enough_contrast(visits: Visits, scheme: str) -> None:
     page = visits(color_scheme=scheme).open("overview")
     colours: dict[str, str] = page.evaluate(
         """(names) => Object.fromEntries(names.map((name) => {
@@ -213,7 +213,7 @@ def test_the_colours_can_be_changed_and_stay_so(visits: Visits) -> None:
     page = visitor.open("queues")
     ground = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(ground)
-    page.get_by_role("button", name="Dark colours").click()
+    page.get_by_role("button", name="Dark mode").click()
     after = page.evaluate(ground)
     assert luminance(after) < 0.05 < luminance(before)
     page.reload()
@@ -221,8 +221,8 @@ def test_the_colours_can_be_changed_and_stay_so(visits: Visits) -> None:
     assert page.evaluate(ground) == after
 
 
-def test_the_answer_tells_the_browser_to_run_nothing_of_others(home: House, visitor: Visitor) -> None:
-    answer = home.served.ask("GET", "/", user=None)
+def test_the_security_policy_forbids_foreign_and_inline_scripts(sample: SampleServer, visitor: Visitor) -> None:
+    answer = sample.served.ask("GET", "/", user=None)
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "script-src 'self'" in policy and "unsafe" not in policy
     page = visitor.open("queues")
@@ -234,7 +234,7 @@ def test_the_answer_tells_the_browser_to_run_nothing_of_others(home: House, visi
     visitor.allow("Content Security Policy", "inline script")
 
 
-def test_what_a_message_says_is_shown_and_not_run(visitor: Visitor) -> None:
+def test_markup_in_data_is_shown_and_not_run(visitor: Visitor) -> None:
     page = visitor.open("queues/%2F/orders")
     visitor.row("evil").click()
     dialog = page.locator("dialog[open]")
@@ -263,8 +263,8 @@ def test_a_payload_is_text_or_json_or_hex(visitor: Visitor) -> None:
     expect(dialog.locator("pre")).to_contain_text("000001f0  f0 f1")
     page.keyboard.press("Escape")
     visitor.row("long").click()
-    expect(dialog).to_contain_text("cut short")
-    visitor.button("Show all of it").click()
+    expect(dialog).to_contain_text("truncated")
+    visitor.button("Show all").click()
     expect(dialog.locator("pre")).to_have_text("x" * 10_000)
 
 
@@ -277,7 +277,7 @@ def test_charts_read_out_their_values_and_can_be_tables(visitor: Visitor) -> Non
     chart.press("ArrowLeft")
     expect(panel.get_by_role("status")).to_have_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"))
     expect(panel.locator(".cross")).to_have_count(1)
-    panel.get_by_role("button", name="As a table").click()
+    panel.get_by_role("button", name="Show as table").click()
     expect(panel.locator("tbody tr").first).to_contain_text(re.compile(r"\d\d:\d\d:\d\d"))
     for name in ("1 h", "24 h", "7 d"):
         with page.expect_response(lambda answer: "/history?range=" in answer.url) as answer:

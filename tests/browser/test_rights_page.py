@@ -1,4 +1,4 @@
-"""Buttons of all pages, for users who may not: none can be pressed that the server would refuse, and each says why."""
+"""Buttons of all pages, for users without permissions: those for rejected operations are disabled, and say why."""
 
 from typing import TYPE_CHECKING
 
@@ -8,28 +8,28 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import expect
 
-from tests.browser.conftest import House, Visits
+from tests.browser.conftest import SampleServer, Visits
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-ADMINISTRATOR = "Your user has no tag administrator."
+ADMINISTRATOR = "Your user lacks the tag administrator."
 CREATE = "Your user has no configure permission in any virtual host."
-DEFAULT = "The user guest with its default password may not do this: log in as an administrator of your own."
+DEFAULT = "The user guest may not do this with its default password: log in as another administrator."
 
 
 def no(kind: str, what: str) -> str:
     return f"Your user has no {kind} permission for this {what}."
 
 
-def watcher(home: House) -> str:
-    """A session of a user who only monitors, and has no permission anywhere."""
-    home.served.ask("PUT", "/api/users/watcher", {"password": "watcher", "tags": "monitoring"})
-    return home.log_in("watcher")
+def watcher(sample: SampleServer) -> str:
+    """A session of a user with the tag monitoring and without permissions."""
+    sample.served.ask("PUT", "/api/users/watcher", {"password": "watcher", "tags": "monitoring"})
+    return sample.log_in("watcher")
 
 
 def missing(page: "Page", name: str, why: str | None) -> None:
-    """Every button of this name can be pressed, or says what is missing."""
+    """Check that every button of this name is enabled, or disabled with this tooltip."""
     buttons = page.locator("main").get_by_role("button", name=name, exact=True)
     expect(buttons.first).to_be_visible()
     for number in range(buttons.count()):
@@ -40,16 +40,16 @@ def missing(page: "Page", name: str, why: str | None) -> None:
             expect(buttons.nth(number)).to_be_disabled()
 
 
-def parcel(home: House) -> str:
-    """The address of a record."""
-    table = home.served.get("/api/holdfast/tables")["tables"][0]["name"]
-    key = home.served.get(f"/api/holdfast/tables/{table}/records?limit=1")["records"][0]["key"]
+def parcel(sample: SampleServer) -> str:
+    """Return the address of a record."""
+    table = sample.served.get("/api/holdfast/tables")["tables"][0]["name"]
+    key = sample.served.get(f"/api/holdfast/tables/{table}/records?limit=1")["records"][0]["key"]
     return f"{table}/{key}"
 
 
-def pages(home: House, who: str) -> list[tuple[str, dict[str, str | None]]]:
-    """For each page its buttons, and what this user lacks for them."""
-    record = parcel(home)
+def pages(sample: SampleServer, who: str) -> list[tuple[str, dict[str, str | None]]]:
+    """Return the buttons of each page, and what this user lacks for them."""
+    record = parcel(sample)
     watches, reads = who == "watcher", who == "reader"
 
     def lacks(kind: str, what: str) -> str | None:
@@ -58,7 +58,7 @@ def pages(home: House, who: str) -> list[tuple[str, dict[str, str | None]]]:
     administrator = ADMINISTRATOR if watches or reads else None
     operator = administrator or DEFAULT
     create = CREATE if watches or reads else None
-    pipeline = home.served.get("/api/holdfast/pipelines")["pipelines"][0]["name"]
+    pipeline = sample.served.get("/api/holdfast/pipelines")["pipelines"][0]["name"]
     return [
         ("queues", {"Create a queue": create}),
         ("exchanges", {"Declare an exchange": create}),
@@ -72,7 +72,7 @@ def pages(home: House, who: str) -> list[tuple[str, dict[str, str | None]]]:
             },
         ),
         ("queues/%2F/orders?tab=bindings", {"Bind…": lacks("write", "queue")}),
-        ("logs/events", {"Verify": None, "Compact…": lacks("configure", "log"), "Forget…": lacks("configure", "log")}),
+        ("logs/events", {"Verify": None, "Compact…": lacks("configure", "log"), "Delete…": lacks("configure", "log")}),
         ("connections", {"Close…": administrator}),
         ("migrations", {"Cancel…": administrator}),
         ("pipelines", {f"Run {pipeline}": operator}),
@@ -83,18 +83,18 @@ def pages(home: House, who: str) -> list[tuple[str, dict[str, str | None]]]:
 
 
 @pytest.mark.parametrize("who", ["watcher", "reader", "guest"])
-def test_no_button_can_be_pressed_that_the_server_would_refuse(home: House, visits: Visits, who: str) -> None:
-    one = visits(watcher(home) if who == "watcher" else home.log_in(who))
-    if who == "watcher":  # who reads no table: the records are refused, and the page says so
+def test_buttons_for_rejected_operations_are_disabled(sample: SampleServer, visits: Visits, who: str) -> None:
+    one = visits(watcher(sample) if who == "watcher" else sample.log_in(who))
+    if who == "watcher":  # records are rejected, and the page says so
         one.allow("403")
-    for where, buttons in pages(home, who):
+    for where, buttons in pages(sample, who):
         page = one.open(where)
         for name, why in buttons.items():
             missing(page, name, why)
 
 
-def test_the_page_says_in_words_what_is_missing(home: House, visits: Visits) -> None:
-    page = visits(watcher(home)).open("logs/events")
+def test_the_page_says_which_permission_is_missing(sample: SampleServer, visits: Visits) -> None:
+    page = visits(watcher(sample)).open("logs/events")
     expect(page.get_by_role("status").filter(has_text=no("configure", "log"))).to_be_visible()
     expect(page.locator("section[aria-label=Records]")).to_contain_text(no("read", "log"))
     page = visits().open("about")

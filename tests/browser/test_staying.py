@@ -1,4 +1,4 @@
-"""Does the page stay with its reader? Through logins, a server that is away, and figures that change."""
+"""The page over time: logins, an unreachable server, and values that change."""
 
 import contextlib
 import re
@@ -10,35 +10,37 @@ pytest.importorskip("playwright.sync_api", reason="the page is looked at with pl
 
 from playwright.sync_api import Browser, Route, TimeoutError, expect
 
-from tests.browser.conftest import House, Visits
+from tests.browser.conftest import SampleServer, Visits
 from tests.browser.visitor import Visitor
 from tests.web.serving import Served
 
 pytestmark = pytest.mark.xdist_group("browser")
 
 
-def test_a_wrong_password_is_told_and_a_right_one_leads_to_where_one_wanted(visits: Visits, home: House) -> None:
+def test_a_wrong_password_is_reported_and_a_right_one_opens_the_requested_page(
+    visits: Visits, sample: SampleServer
+) -> None:
     visitor = visits(None)
     visitor.allow("401")
     page = visitor.page
-    page.goto(f"{home.served.url}/#/queues/%2F/orders?tab=settings")
+    page.goto(f"{sample.served.url}/#/queues/%2F/orders?tab=settings")
     page.get_by_label("Name").fill("guest")
     page.get_by_label("Password").fill("wrong")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_contain_text("do not belong together")
+    expect(page.get_by_role("alert")).to_contain_text("Wrong user name or password")
     page.get_by_label("Password").fill("guest")
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("orders")
     expect(page.get_by_role("tab", name="Settings")).to_have_attribute("aria-selected", "true")
 
 
-def test_a_session_that_is_over_leads_to_the_login_and_back(visits: Visits, home: House) -> None:
-    token = home.log_in()
+def test_an_expired_session_shows_the_login_and_then_the_same_page(visits: Visits, sample: SampleServer) -> None:
+    token = sample.log_in()
     visitor = visits(token)
     visitor.allow("401")
     page = visitor.open("queues?name=shop")
     expect(page.locator("tbody tr")).to_have_count(2)
-    home.served.post("/api/holdfast/logout", {}, token=token)
+    sample.served.post("/api/holdfast/logout", {}, token=token)
     expect(page.get_by_role("button", name="Log in")).to_be_visible()
     page.get_by_label("Name").fill("guest")
     page.get_by_label("Password").fill("guest")
@@ -47,16 +49,16 @@ def test_a_session_that_is_over_leads_to_the_login_and_back(visits: Visits, home
     expect(page.get_by_label("Filter by name")).to_have_value("shop")
 
 
-def test_logging_out_forgets_the_token(visits: Visits, home: House) -> None:
-    token = home.log_in()
+def test_logging_out_forgets_the_token(visits: Visits, sample: SampleServer) -> None:
+    token = sample.log_in()
     page = visits(token).open("overview")
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("button", name="Log in")).to_be_visible()
     assert page.evaluate("sessionStorage.getItem('holdfast-token')") is None
-    assert home.served.ask("GET", "/api/holdfast/whoami", token=token).status == 401
+    assert sample.served.ask("GET", "/api/holdfast/whoami", token=token).status == 401
 
 
-def test_while_the_server_is_away_the_page_says_so_and_tries_again(visitor: Visitor) -> None:
+def test_while_the_server_is_unreachable_the_page_says_so_and_retries(visitor: Visitor) -> None:
     visitor.allow("Failed to load resource", "net::ERR")
     page = visitor.open("queues")
     expect(page.locator("tbody tr").first).to_be_visible()
@@ -85,7 +87,7 @@ def test_the_charts_show_what_was_before_a_restart(chromium: Browser, tmp_path: 
         page = visitor.open("overview?range=1h")
         expect(visitor.figure("Ready")).to_have_text("0")
         depth = page.get_by_role("region", name="Messages in queues").first
-        depth.get_by_role("button", name="As a table").click()
+        depth.get_by_role("button", name="Show as table").click()
         ready = depth.locator("tbody td:nth-child(2)")  # means over five seconds
         expect(ready.filter(has_text=re.compile("[1-9]")).first).to_be_visible()
         assert not visitor.complaints()
@@ -93,13 +95,13 @@ def test_the_charts_show_what_was_before_a_restart(chromium: Browser, tmp_path: 
 
 
 ALARMS = {
-    "disk": ({"disk_free_limit": 1 << 60}, r"Alarm\. Disk: .+ free, less than the 1048576 TiB that must stay free"),
-    "memory": ({"memory_limit": 1}, r"Alarm\. Memory: the process has .+, more than the 1 B it may have"),
+    "disk": ({"disk_free_limit": 1 << 60}, r"Alarm\. Disk: .+ are free, less than the limit of 1048576 TiB"),
+    "memory": ({"memory_limit": 1}, r"Alarm\. Memory: the process uses .+, more than the limit of 1 B"),
 }
 
 
 @pytest.mark.parametrize("low", ALARMS)
-def test_an_alarm_says_what_is_low_and_that_publishers_wait(chromium: Browser, tmp_path: Path, low: str) -> None:
+def test_an_alarm_says_what_is_low_and_that_publishers_are_blocked(chromium: Browser, tmp_path: Path, low: str) -> None:
     settings, words = ALARMS[low]
     with Served(tmp_path / "data", **settings) as served:
         served.site.on_broker(served.site.broker.memory.look)
@@ -108,7 +110,7 @@ def test_an_alarm_says_what_is_low_and_that_publishers_wait(chromium: Browser, t
         visitor = Visitor(chromium, served, token)
         page = visitor.open("overview")
         alarm = page.locator("main").get_by_role("alert")
-        expect(alarm).to_have_text(re.compile(f"{words}.*; publishers wait\\.$"))
+        expect(alarm).to_have_text(re.compile(f"{words}.*; publishers are blocked\\.$"))
         bars = page.get_by_role("region", name="Memory and disk").locator(".gauge")
         assert bars.evaluate_all("(all) => all.map((one) => one.classList.contains('bad'))") == [
             low == "memory", False, low == "disk",
@@ -117,17 +119,17 @@ def test_an_alarm_says_what_is_low_and_that_publishers_wait(chromium: Browser, t
         visitor.leave()
 
 
-def test_figures_follow_by_themselves_and_the_focus_stays(home: House, visitor: Visitor) -> None:
+def test_figures_are_refreshed_and_the_focus_stays(sample: SampleServer, visitor: Visitor) -> None:
     page = visitor.open("queues?name=quiet")
     row = visitor.row("quiet")
     expect(row.locator("td[data-label=Ready]")).to_have_text("0")
     page.get_by_role("link", name="quiet").focus()
-    home.served.store.queue("quiet").put_many([b"one", b"two"])
+    sample.served.store.queue("quiet").put_many([b"one", b"two"])
     expect(row.locator("td[data-label=Ready]")).to_have_text("2")
     expect(page.get_by_role("link", name="quiet")).to_be_focused()
 
 
-def test_nothing_is_asked_while_nobody_looks(visitor: Visitor) -> None:
+def test_a_hidden_tab_sends_no_requests(visitor: Visitor) -> None:
     page = visitor.open("queues")
     expect(page.locator("tbody tr").first).to_be_visible()
     hide = "(how) => {Object.defineProperty(document, 'visibilityState', {value: how, configurable: true});"
@@ -142,15 +144,15 @@ def test_nothing_is_asked_while_nobody_looks(visitor: Visitor) -> None:
         page.evaluate(hide, "visible")
 
 
-def test_an_address_that_leads_nowhere_says_so(visitor: Visitor) -> None:
+def test_an_unknown_address_shows_an_error(visitor: Visitor) -> None:
     page = visitor.open("nonsense/here")
-    expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Page not found")
     visitor.allow("404")
     visitor.open("queues/%2F/no-such-queue")
     expect(page.get_by_role("alert").first).to_contain_text("no-such-queue")
 
 
-def test_the_skip_link_leads_to_the_content_and_focus_can_be_seen(visitor: Visitor) -> None:
+def test_the_skip_link_moves_the_focus_to_the_content_and_the_focus_is_visible(visitor: Visitor) -> None:
     page = visitor.open("queues")
     expect(page.locator("tbody tr").first).to_be_visible()
     page.locator(".skip").focus()
@@ -164,12 +166,12 @@ def test_the_skip_link_leads_to_the_content_and_focus_can_be_seen(visitor: Visit
     assert page.evaluate(f"parseFloat({focused}.outlineWidth)") >= 2
 
 
-def test_every_jump_leads_to_its_page(visitor: Visitor) -> None:
+def test_every_jump_opens_its_page(visitor: Visitor) -> None:
     page = visitor.open("overview")
     for key, title in (
         *(("d", "Dead letters"), ("y", "Delayed messages"), ("e", "Exchanges"), ("r", "Routing graph")),
         *(("c", "Connections"), ("l", "Logs"), ("t", "Tables"), ("m", "Migrations"), ("p", "Spark pipelines")),
-        *(("u", "Users and access"), ("a", "About"), ("o", "Overview"), ("q", "Queues")),
+        *(("u", "Users and permissions"), ("a", "About"), ("o", "Overview"), ("q", "Queues")),
     ):
         heading = page.get_by_role("heading", level=1).get_by_text(title, exact=True)
         for _ in range(5):  # the second key counts only soon after the first, and a busy machine may be slow
@@ -193,7 +195,7 @@ def test_every_control_has_a_name(visitor: Visitor) -> None:
         assert nameless == [], where
 
 
-def test_motion_is_left_out_where_it_is_not_wanted(visits: Visits) -> None:
+def test_reduced_motion_is_respected(visits: Visits) -> None:
     page = visits(reduced_motion="reduce").open("overview")
     moving = page.evaluate(
         """() => [...document.querySelectorAll('*')].filter((one) => {

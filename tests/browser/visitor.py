@@ -1,4 +1,4 @@
-"""Who looks at the page in a test? A visitor in a real Chromium who also notes what should never happen."""
+"""Visitor: drives the page in a real Chromium, and records errors."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from tests.web.serving import Served
 
 __all__ = ["PAGES", "Visitor", "chromium_path"]
 
-expect.set_options(timeout=60_000)  # a busy machine is slow, and no test waits longer than it must
+expect.set_options(timeout=60_000)  # a busy machine is slow, and a test waits only as long as necessary
 
 PAGES = (
     "overview",
@@ -42,26 +42,26 @@ PAGES = (
     "users",
     "about",
 )
-"""Every page, without the one of a record, whose key is made anew each time."""
+"""Every page, except that of a record, whose key is different each time."""
 
 
 def chromium_path() -> str | None:
-    """Where a Chromium is, if there is one."""
+    """Return the path of Chromium; None if there is none."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     return found or next((one for one in ("/usr/bin/chromium",) if Path(one).exists()), None)
 
 
 class Visitor:
-    """A tab of its own, logged in unless said otherwise."""
+    """A browser tab, logged in with `token` unless it is None."""
 
     def __init__(self, browser: Browser, served: Served, token: str | None, **context: Any) -> None:
         self.served = served
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **context})
         self.context.set_default_timeout(60_000)
         if token is not None:
-            told = served.get("/api/holdfast/whoami", token=token)
-            who = json.dumps({"name": told["name"], "tags": told["tags"]})
-            # Only at the first page of the tab: who logs out stays out.
+            user = served.get("/api/holdfast/whoami", token=token)
+            who = json.dumps({"name": user["name"], "tags": user["tags"]})
+            # Only on the first page of the tab, so that a logout is not undone.
             self.context.add_init_script(
                 "if (!sessionStorage.getItem('visited')) {"
                 "sessionStorage.setItem('visited', '1');"
@@ -89,11 +89,11 @@ class Visitor:
         dialog.dismiss()
 
     def allow(self, *words: str) -> None:
-        """Expect the browser to complain with these words, as it does when a request is refused."""
+        """Accept browser errors with these words, as for a rejected request."""
         self.allowed = words
 
     def open(self, where: str) -> Page:
-        """Go to a page and wait until it has its heading, which is not that of the page before."""
+        """Open a page and wait for its heading."""
         self.page.goto(f"{self.served.url}/#/{where}")
         at = "/".join(unquote(part) for part in where.partition("?")[0].split("/") if part)
         self.page.wait_for_function(
@@ -103,33 +103,33 @@ class Visitor:
         return self.page
 
     def row(self, text: str | re.Pattern[str]) -> Locator:
-        """The row of a table with this text."""
+        """Return the table row with this text."""
         return self.page.locator("tbody tr").filter(has_text=text).first
 
     @property
     def _in_front(self) -> Locator:
-        """The open dialog, or the page while there is none: found anew each time that something is looked for in it."""
+        """The open dialog, or the page while there is none; located again at each use."""
         return self.page.locator("dialog[open], body:not(:has(dialog[open]))")
 
     def button(self, name: str, *, exact: bool = True) -> Locator:
-        """A button by what it says: in the open dialog, if there is one."""
+        """Return a button by its label; in the open dialog, if there is one."""
         return self._in_front.get_by_role("button", name=name, exact=exact).first
 
     def fill(self, label: str, text: str) -> None:
         """Type into a field by its label."""
         self._in_front.get_by_label(label).first.fill(text)
 
-    def told(self, text: str | re.Pattern[str]) -> None:
-        """What came of an action was said, to the eye and to the ear."""
+    def notified(self, text: str | re.Pattern[str]) -> None:
+        """Check that the result of an action is shown, and announced to screen readers."""
         expect(self.page.locator(".toast").filter(has_text=text).first).to_be_visible()
         expect(self.page.locator("#announce")).to_contain_text(text)
 
     def figure(self, label: str) -> Locator:
-        """A figure at the head of a page."""
+        """Return a figure at the top of a page."""
         return self.page.locator(".figures > div").filter(has=self.page.get_by_text(label, exact=True)).locator("dd")
 
     def complaints(self) -> list[str]:
-        """What the browser said that it should not have."""
+        """Return the errors of the browser that were not allowed."""
         return [one for one in self.said if not any(word in one for word in self.allowed)]
 
     def leave(self) -> None:

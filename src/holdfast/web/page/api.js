@@ -1,4 +1,4 @@
-// How is the server asked? One function; a token that lives as long as the tab; errors that say what to do.
+// Requests to the server, with the token of the session, which lasts as long as the tab.
 
 import { json, parse } from "./format.js";
 
@@ -7,10 +7,10 @@ const TOKEN = "holdfast-token";
 const WHO = "holdfast-who";
 const own = (path) => `api/holdfast${path}`;
 
-/** What the server refused, or that it did not answer (status 0). */
+/** An error response of the server; status 0 if it did not respond. */
 export class ApiError extends Error {
   constructor(status, word, reason) {
-    super(reason || word || `the server answered ${status}`);
+    super(reason || word || `The server responded with status ${status}.`);
     this.status = status;
     this.word = word;
   }
@@ -36,14 +36,14 @@ export const session = {
   },
 };
 
-/** One segment of a path: `/` is `%2F`. A browser would take dots alone for a way to another place, however written. */
+/** One segment of a path: `/` is `%2F`. A browser resolves `.` and `..` as relative paths, even percent-encoded. */
 export function enc(name) {
   if (/^[.]{1,2}$/.test(name))
-    throw new ApiError(400, "name", `No browser can ask for something called ${name}: use the command line.`);
+    throw new ApiError(400, "name", `A browser cannot request an object that is named ${name}: use the command line.`);
   return encodeURIComponent(name);
 }
 
-/** Path of names, each percent-encoded whole. */
+/** A path of names, each percent-encoded. */
 export function path(strings, ...names) {
   return strings.reduce((left, right, at) => left + enc(names[at - 1]) + right);
 }
@@ -56,7 +56,7 @@ function address(where, query) {
   return url;
 }
 
-/** Ask; the answer as JSON, null where there is none. */
+/** Send a request; return the response as JSON, null if it has no body. */
 export async function ask(method, where, { query, body, signal, headers } = {}) {
   const sent = { Accept: "application/json", ...headers };
   if (session.token) sent.Authorization = `Bearer ${session.token}`;
@@ -82,18 +82,18 @@ export async function ask(method, where, { query, body, signal, headers } = {}) 
   try {
     answer = text ? parse(text) : null;
   } catch {
-    if (response.ok) throw new ApiError(response.status, "no JSON", "The server answered something that is no JSON.");
+    if (response.ok) throw new ApiError(response.status, "no JSON", "The server sent a response that is not JSON.");
   }
   if (response.ok) return answer;
-  // RabbitMQ's API also says 401 to those whom it knows and who may not: only our own tells whether a token is over.
-  if (response.status === 401 && session.token && (where.startsWith(own("/")) || (await isOver()))) {
+  // RabbitMQ's API also answers 401 to missing permissions: only Holdfast's own says whether the token has expired.
+  if (response.status === 401 && session.token && (where.startsWith(own("/")) || (await isExpired()))) {
     session.forget();
     window.dispatchEvent(new Event("holdfast-logged-out"));
   }
   throw new ApiError(response.status, answer?.error, answer?.reason);
 }
 
-async function isOver() {
+async function isExpired() {
   try {
     await ask("GET", own("/whoami"));
     return false;
@@ -107,7 +107,7 @@ export const post = (where, body = {}) => ask("POST", own(where), { body });
 export const patch = (where, body) => ask("PATCH", own(where), { body });
 export const del = (where, query) => ask("DELETE", own(where), { query });
 
-/** The API that RabbitMQ has, too. */
+/** RabbitMQ's management API. */
 export const rabbit = {
   get: (where, signal, query) => ask("GET", `api${where}`, { signal, query }),
   put: (where, body = {}) => ask("PUT", `api${where}`, { body }),
@@ -115,5 +115,5 @@ export const rabbit = {
   del: (where, headers) => ask("DELETE", `api${where}`, { headers }),
 };
 
-/** The way to a queue in Holdfast's own API. */
+/** The path of a queue in Holdfast's own API. */
 export const queuePath = (vhost, name, rest = "") => `${path`/queues/${vhost}/${name}`}${rest}`;

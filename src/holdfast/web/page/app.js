@@ -1,4 +1,4 @@
-// Which page belongs to the address, and how does it live? Started here, left here.
+// Application: shows the page of the address, starts it and stops it.
 
 import { ApiError, session } from "./api.js";
 import { h, refill } from "./dom.js";
@@ -7,7 +7,7 @@ import { poll } from "./poll.js";
 import { match, parseHash } from "./router.js";
 import { shell } from "./shell.js";
 
-// Pages come when they are looked at: the first page is there sooner.
+// Pages are loaded when they are first opened, so that the first page appears sooner.
 const ROUTES = [
   ["overview", () => import("./page_overview.js")],
   ["queues", () => import("./page_queues.js")],
@@ -30,11 +30,11 @@ const ROUTES = [
 ];
 
 const app = document.getElementById("app");
-const house = shell();
+const site = shell();
 let leaving = null;
 let wanted = "#/overview";
 
-/** What a page is given: where to draw, what the address says, and how to ask again. */
+/** The view that a page gets: its root element, the parameters and query of the address, and polling. */
 function viewOf(root, params, query, signal) {
   const error = h("div.notice.bad", { role: "alert", hidden: true });
   const body = h("div.page");
@@ -51,11 +51,11 @@ function viewOf(root, params, query, signal) {
     title(text) {
       document.title = `${text} · Holdfast`;
     },
-    /** Ask now, and every two seconds. */
+    /** Call `work` now, and every two seconds. */
     poll(work, options = {}) {
       return poll(work, options.signal ?? signal, { onError: show, ...options });
     },
-    /** Keep the state of the page in the address, without a new page. */
+    /** Store the state of the page in the address, without loading the page again. */
     keep(changes) {
       for (const [name, value] of Object.entries(changes)) {
         if (value === null || value === undefined || value === "") query.delete(name);
@@ -74,8 +74,8 @@ function closeDialogs() {
 
 async function show() {
   if (location.hash === "#main") {
-    // The skip link: it is about the focus, not about the page.
-    house.main.focus();
+    // The skip link moves the focus; it does not open a page.
+    site.main.focus();
     history.replaceState(null, "", wanted);
     return;
   }
@@ -86,33 +86,33 @@ async function show() {
   const { parts, query } = parseHash(location.hash || "#/overview");
   if (parts[0] === "login" || !session.token) {
     if (parts[0] !== "login") wanted = location.hash || "#/overview";
-    house.banner.hidden = true;
+    site.banner.hidden = true;
     const { login } = await import("./page_login.js");
     if (!signal.aborted) login(app, () => back(), signal);
     return;
   }
   wanted = location.hash || "#/overview";
-  if (!app.contains(house.frame)) refill(app, house.frame);
-  house.show(parts[0] ?? "overview");
+  if (!app.contains(site.frame)) refill(app, site.frame);
+  site.show(parts[0] ?? "overview");
   const found = match(ROUTES, parts.length ? parts : ["overview"]);
   if (!found) {
-    house.main.dataset.at = parts.join("/");
+    site.main.dataset.at = parts.join("/");
     refill(
-      house.main,
+      site.main,
       h(
         "div.page",
-        h("h1", "No such page"),
-        h("p", "Nothing is at this address. ", h("a", { href: "#/overview" }, "To the overview"), "."),
+        h("h1", "Page not found"),
+        h("p", "There is no page at this address. ", h("a", { href: "#/overview" }, "Go to the overview"), "."),
       ),
     );
     return;
   }
   const module = await found.page();
   if (signal.aborted) return;
-  closeDialogs(); // the page before could still be used until now
-  const moved = house.main.dataset.at !== parts.join("/");
-  house.main.dataset.at = parts.join("/");
-  const view = viewOf(house.main, found.params, query, signal);
+  closeDialogs(); // the previous page could still be used until now
+  const moved = site.main.dataset.at !== parts.join("/");
+  site.main.dataset.at = parts.join("/");
+  const view = viewOf(site.main, found.params, query, signal);
   try {
     module.page(view);
   } catch (problem) {
@@ -121,8 +121,8 @@ async function show() {
   }
   if (moved) {
     scrollTo(0, 0);
-    // Those who use a keyboard or hear the page start at the new content.
-    house.main.focus({ preventScroll: true });
+    // Keyboard and screen reader users continue at the new content.
+    site.main.focus({ preventScroll: true });
   }
 }
 

@@ -1,4 +1,4 @@
-// How is an exchange bound to a queue or another exchange, and unbound?
+// Bindings from an exchange to a queue or another exchange: dialogs to add and remove them.
 
 import { enc, rabbit } from "./api.js";
 import { ask, confirm } from "./dialog.js";
@@ -9,12 +9,12 @@ import { forbidden } from "./rights.js";
 
 const kind = (type) => (type === "exchange" ? "e" : "q");
 
-/** The path of the bindings between an exchange and what it leads to. */
+/** The path of the bindings between an exchange and a destination. */
 export function between({ vhost, source, destination, destination_type: type }) {
   return `/bindings/${enc(vhost)}/e/${enc(source)}/${kind(type)}/${enc(destination)}`;
 }
 
-/** Bind, with what is not given asked for. */
+/** Add a binding; the dialog asks for what is not given. */
 export async function bindDialog({ vhost, source, destination, destination_type: type, onDone }) {
   const [exchanges, queues] = await Promise.all([
     rabbit.get(`/exchanges/${enc(vhost)}`),
@@ -22,12 +22,12 @@ export async function bindDialog({ vhost, source, destination, destination_type:
   ]);
   const sources = exchanges.filter((one) => one.name).map((one) => one.name);
   const list = [];
-  if (!source) list.push({ name: "source", label: "From exchange", required: true, autofocus: true, suggest: sources });
+  if (!source) list.push({ name: "source", label: "Source exchange", required: true, autofocus: true, suggest: sources });
   if (!destination) {
-    list.push({ name: "type", label: "To a", kind: "choice", options: ["queue", "exchange"] });
+    list.push({ name: "type", label: "Destination type", kind: "choice", options: ["queue", "exchange"] });
     list.push({
       name: "destination",
-      label: "Its name",
+      label: "Destination name",
       required: true,
       suggest: [...(Array.isArray(queues) ? queues : (queues.items ?? [])).map((one) => one.name), ...sources],
     });
@@ -35,7 +35,7 @@ export async function bindDialog({ vhost, source, destination, destination_type:
   list.push({
     name: "routing_key",
     label: "Routing key",
-    hint: "For topic exchanges: * is one word, # is any number.",
+    hint: "For topic exchanges: * matches one word, # any number of words.",
   });
   list.push({
     name: "arguments",
@@ -44,7 +44,7 @@ export async function bindDialog({ vhost, source, destination, destination_type:
     rows: 3,
     span: true,
     placeholder: "x-match: all",
-    hint: "name: value on each line, for headers exchanges.",
+    hint: "One argument per line, as name: value; for headers exchanges.",
   });
   const done = await ask({
     title: source ? `Bind ${source}` : `Bind to ${destination}`,
@@ -60,25 +60,25 @@ export async function bindDialog({ vhost, source, destination, destination_type:
         }),
         { routing_key: values.routing_key ?? "", arguments: values.arguments ?? {} },
       ),
-    said: "Bound.",
+    said: "Binding added.",
   });
   if (done) onDone();
 }
 
-/** Unbind, after a question. */
+/** Remove a binding, after a confirmation. */
 export async function unbind(binding, onDone) {
   const done = await confirm({
-    title: "Unbind",
-    text: `Messages no longer go from ${binding.source} to ${binding.destination}${binding.routing_key ? ` by "${binding.routing_key}"` : ""}.`,
+    title: "Remove binding",
+    text: `Messages are no longer routed from ${binding.source} to ${binding.destination}${binding.routing_key ? ` with the routing key "${binding.routing_key}"` : ""}.`,
     yes: "Unbind",
     danger: true,
     work: () => rabbit.del(`${between(binding)}/${enc(binding.properties_key)}`),
-    said: "Unbound.",
+    said: "Binding removed.",
   });
   if (done) onDone();
 }
 
-/** Columns of a table of bindings; `lacks` says what is missing to unbind. */
+/** Columns of a table of bindings; `lacks` returns the permission that is missing to unbind. */
 export function bindingColumns(other, onDone, linkTo, lacks) {
   return [
     {

@@ -1,4 +1,4 @@
-// How did a figure move? Lines over time, with a crosshair for pointer and keyboard, and the same as a table.
+// Charts: lines over time, with a crosshair for pointer and keyboard, and the same data as a table.
 
 import { h, refill, s } from "./dom.js";
 import { clock, count } from "./format.js";
@@ -6,7 +6,7 @@ import { clock, count } from "./format.js";
 const TOP = 8;
 const BOTTOM = 20;
 const RIGHT = 10;
-/** Labels need no decimal that says nothing: 64 MiB, not 64.0 MiB. */
+/** Labels without a decimal that is zero: 64 MiB, not 64.0 MiB. */
 const short = (text) => text.replace(/\.0(?=\D|$)/, "");
 
 /** Round steps for an axis from 0 to `most`; binary ones for bytes. */
@@ -23,13 +23,13 @@ export function steps(most, binary = false, wanted = 4) {
 }
 
 /** Times for an axis, in round steps of local time. */
-export function timeSteps(from, to, room) {
+export function timeSteps(from, to, most) {
   const SECOND = 1000;
   const sizes = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000,
     7776000, 31536000,
   ];
-  const step = SECOND * (sizes.find((size) => (to - from) / (size * SECOND) <= room) ?? sizes.at(-1));
+  const step = SECOND * (sizes.find((size) => (to - from) / (size * SECOND) <= most) ?? sizes.at(-1));
   const shift = new Date(from).getTimezoneOffset() * 60000;
   const found = [];
   for (let at = Math.ceil((from - shift) / step) * step + shift; at <= to && found.length < 40; at += step)
@@ -67,8 +67,8 @@ export function chart({ label, series, format = count, binary = false, height = 
     "data-arrows": "",
     "aria-label": `${label}: a chart; arrow keys read the values`,
   });
-  const none = h("div.none", { hidden: true }, "Nothing has been measured yet.");
-  const button = h("button.small", { type: "button", "aria-expanded": "false", onclick: toggle }, "As a table");
+  const none = h("div.none", { hidden: true }, "No data yet.");
+  const button = h("button.small", { type: "button", "aria-expanded": "false", onclick: toggle }, "Show as table");
   const other = h("div.alternative", { hidden: true });
   const frame = h("div.chart", svg, none);
   const element = h(
@@ -86,7 +86,7 @@ export function chart({ label, series, format = count, binary = false, height = 
   function toggle() {
     other.hidden = !other.hidden;
     button.setAttribute("aria-expanded", String(!other.hidden));
-    button.textContent = other.hidden ? "As a table" : "Hide the table";
+    button.textContent = other.hidden ? "Show as table" : "Hide table";
     fillTable();
   }
 
@@ -236,7 +236,7 @@ export function chart({ label, series, format = count, binary = false, height = 
 
   return {
     element,
-    /** `from`: where the axis begins, if not at the first time. */
+    /** `from`: the start of the axis, if it is not the first time. */
     update(times, given, from = null) {
       data = { times, values: given, from };
       if (cursor !== null && cursor >= times.length) cursor = null;
@@ -246,7 +246,7 @@ export function chart({ label, series, format = count, binary = false, height = 
   };
 }
 
-/** The stretches without gaps. */
+/** The runs of values without gaps. */
 function runsOf(times, values) {
   const runs = [];
   let run = null;

@@ -1,4 +1,4 @@
-// How does the page ask back? With dialogs that keep the focus, close with Esc, and give back where one was.
+// Dialogs: they keep the focus, close with Esc, and restore the focus afterwards.
 
 import { freshId, h, toast } from "./dom.js";
 
@@ -20,16 +20,16 @@ export function dialog({ title, body, wide = false }) {
     box.close();
   }
   box.addEventListener("close", () => {
-    // What it told is still to be read.
+    // Its notices must stay visible.
     document.getElementById("toasts").append(...box.querySelectorAll(".toast"));
     box.remove();
     settle(value);
   });
-  // A click beside it closes it, as Esc does; but not one that began inside (to select text).
-  let beside = false;
-  box.addEventListener("pointerdown", (event) => (beside = event.target === box));
+  // A click outside closes it, as Esc does; but not one that began inside (to select text).
+  let outside = false;
+  box.addEventListener("pointerdown", (event) => (outside = event.target === box));
   box.addEventListener("click", (event) => {
-    if (beside && event.target === box) close();
+    if (outside && event.target === box) close();
   });
   document.body.append(box);
   box.showModal();
@@ -38,7 +38,7 @@ export function dialog({ title, body, wide = false }) {
   return { box, close, done };
 }
 
-/** Run what a button does: it is busy meanwhile, and what went wrong is told. */
+/** Run the action of a button, which is marked as busy meanwhile; report its result or error as a notice. */
 export async function doing(button, work, said) {
   if (button) {
     if (button.getAttribute("aria-busy") === "true") return undefined;
@@ -58,8 +58,8 @@ export async function doing(button, work, said) {
 }
 
 /**
- * Ask for a yes; with `typed`, the name must be typed first, or with `when`, a checkbox, only while that is ticked.
- * `work` runs before it closes. Resolves to its answer.
+ * Ask for a confirmation. With `typed`, this text must be typed first; with `when`, a checkbox, only while it is checked.
+ * `work` runs before the dialog closes. Resolves to its result.
  */
 export function confirm({ title, text, details, yes, typed, when, danger = false, work, said }) {
   const button = h(`button.${danger ? "danger" : "primary"}`, { type: "submit" }, yes);
@@ -72,16 +72,16 @@ export function confirm({ title, text, details, yes, typed, when, danger = false
           spellcheck: "false",
           autofocus: !when,
           "aria-label": `Type ${typed} to confirm`,
-          oninput: () => judge(),
+          oninput: () => update(),
         });
   const asked = input && h("label.field", h("span", "Type ", h("code", typed), " to confirm"), input);
-  function judge() {
+  function update() {
     const needed = input !== null && (!when || when.checked);
     if (asked) asked.hidden = !needed;
     button.disabled = needed && input.value !== typed;
   }
-  when?.addEventListener("change", judge);
-  judge();
+  when?.addEventListener("change", update);
+  update();
   const form = h(
     "form.stack",
     {
@@ -102,7 +102,7 @@ export function confirm({ title, text, details, yes, typed, when, danger = false
   return shown.done;
 }
 
-/** A form in a dialog; `work(values)` runs before it closes. Resolves to its answer. */
+/** A form in a dialog; `work(values)` runs before it closes. Resolves to its result. */
 export function ask({ title, fields, yes, work, said, text, wide }) {
   const button = h("button.primary", { type: "submit" }, yes);
   const form = h(

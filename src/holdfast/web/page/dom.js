@@ -1,4 +1,4 @@
-// How is the page built? With elements and text, never with markup made of data: what a message says is shown, not run.
+// DOM helpers: pages are built of elements and text, never of markup made from data, so that data cannot run as script.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -57,13 +57,13 @@ export function append(element, children) {
   return element;
 }
 
-/** Put these in the place of all children. */
+/** Replace all children. */
 export function refill(element, ...children) {
   element.replaceChildren();
   return append(element, children);
 }
 
-/** Replace the content only if it would look different: a reader's selection and focus stay where they are. */
+/** Replace the content only if it changed, so that the selection and the focus stay where they are. */
 export function renew(element, mark, make) {
   const text = typeof mark === "string" ? mark : stable(mark);
   if (element.dataset.mark === text) return element;
@@ -75,17 +75,17 @@ function stable(value) {
   return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? String(each) : each)) ?? "";
 }
 
-/** Say this to those who hear the page. */
+/** Announce a text to screen readers. */
 export function announce(text) {
   document.getElementById("announce").textContent = text;
 }
 
-/** Tell what came of an action: seen for some seconds, and heard. */
+/** Show the result of an action for some seconds, and announce it to screen readers. */
 export function toast(text, kind = "ok") {
   const word = { ok: "Done", bad: "Failed" }[kind];
   const close = h(
     "button.plain",
-    { type: "button", "aria-label": "Close this notice", onclick: () => box.remove() },
+    { type: "button", "aria-label": "Close notice", onclick: () => box.remove() },
     "×",
   );
   const box = h(
@@ -95,7 +95,7 @@ export function toast(text, kind = "ok") {
     h("span", text),
     close,
   );
-  // A modal dialog makes all else inert: its notices must be inside of it.
+  // A modal dialog makes everything else inert: its notices must be inside of it.
   const dialogs = document.querySelectorAll("dialog[open]");
   (dialogs[dialogs.length - 1] ?? document.getElementById("toasts")).append(box);
   announce(text);

@@ -1,4 +1,4 @@
-// What did the user type? Fields with labels and hints, read as the values that the API takes.
+// Forms: fields with labels and hints, and the conversion of their text to values of the API.
 
 import { freshId, h } from "./dom.js";
 import { json, parse } from "./format.js";
@@ -18,7 +18,7 @@ export function pairs(text) {
   return found;
 }
 
-/** true, 12 and "text" as they are meant. */
+/** Parse true, 12 and "text" as JSON; other text is returned as it is. */
 export function scalar(text) {
   if (/^(true|false|null|-?\d+(\.\d+)?|".*"|\[.*\]|\{.*\})$/s.test(text)) {
     try {
@@ -36,11 +36,11 @@ const READ = {
   area: (text) => text,
   number: (text) => {
     const number = Number(text.trim());
-    if (!Number.isFinite(number)) throw new Error("a number is needed");
+    if (!Number.isFinite(number)) throw new Error("Enter a number");
     return number;
   },
   whole: (text) => {
-    if (!/^-?\d+$/.test(text.trim())) throw new Error("a whole number is needed");
+    if (!/^-?\d+$/.test(text.trim())) throw new Error("Enter a whole number");
     return Number(text.trim());
   },
   json: (text) => parse(text),
@@ -52,7 +52,7 @@ const READ = {
       .filter(Boolean),
   datetime: (text) => {
     const at = new Date(text);
-    if (Number.isNaN(at.getTime())) throw new Error("a date and a time are needed");
+    if (Number.isNaN(at.getTime())) throw new Error("Enter a date and a time");
     return at.toISOString();
   },
 };
@@ -112,12 +112,12 @@ export function fields(list) {
         { id: `${id}-list` },
         field.suggest.map((value) => h("option", { value })),
       );
-    // The hint stands beside the label, not in it: it describes the field, and is no part of its name.
+    // The hint is not inside of the label: it describes the field, and is not a part of its name.
     const label = h(
       "label",
       { for: id },
       field.label ?? field.name,
-      field.required && h("abbr", { title: "needed" }, " *"),
+      field.required && h("abbr", { title: "required" }, " *"),
     );
     const box =
       field.kind === "check"
@@ -144,7 +144,7 @@ export function fields(list) {
         (field.kind !== "password" && input.value.trim() === "" && field.kind !== "area")
       ) {
         if (field.required) {
-          wrong(one, "This is needed.");
+          wrong(one, "This field is required.");
           bad ??= input;
         }
       } else {
@@ -170,7 +170,7 @@ export function fields(list) {
   };
 }
 
-/** A local time as an input of that kind takes it. */
+/** A local time in the format of a datetime-local input. */
 export function localValue(milliseconds) {
   const at = new Date(milliseconds);
   return new Date(milliseconds - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19);

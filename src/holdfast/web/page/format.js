@@ -1,4 +1,4 @@
-// How are numbers, sizes and times written? Short for the eye; the exact value belongs into a title.
+// Formats of numbers, sizes and times: short; the exact value belongs into a title.
 
 const whole = new Intl.NumberFormat("en-GB");
 
@@ -49,7 +49,7 @@ export function bytes(value) {
   return "";
 }
 
-/** How long: 250 ms, 12 s, 3 min 4 s, 2 h 10 min, 4 d 3 h. */
+/** A duration: 250 ms, 12 s, 3 min 4 s, 2 h 10 min, 4 d 3 h. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const total = Math.abs(Number(seconds));
@@ -73,7 +73,7 @@ export function duration(seconds) {
   return `${sign}${big} ${unit}${rest && big < 20 ? ` ${rest} ${small}` : ""}`;
 }
 
-/** How long, in its largest unit only: where there is little room. */
+/** A duration in its largest unit only, for narrow columns. */
 export function rough(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const total = Number(seconds);
@@ -93,12 +93,12 @@ export function ms(nanoseconds) {
   return nanoseconds === null || nanoseconds === undefined ? null : Number(nanoseconds) / 1e6;
 }
 
-/** Seconds from then until now; negative for what is to come. */
+/** Seconds from a time until now; negative for the future. */
 export function since(nanoseconds) {
   return nanoseconds === null || nanoseconds === undefined ? null : (Date.now() - ms(nanoseconds)) / 1000;
 }
 
-/** How long ago, or in how long. */
+/** A time relative to now: 3 s ago, in 5 min. */
 export function ago(nanoseconds) {
   const seconds = since(nanoseconds);
   if (seconds === null) return "–";
@@ -121,21 +121,21 @@ export function time(nanoseconds) {
   return clock(ms(nanoseconds));
 }
 
-/** Exactly when, for titles. */
+/** The exact time in UTC, for titles. */
 export function iso(nanoseconds) {
   const at = ms(nanoseconds);
   return at === null || !Number.isFinite(at) || Math.abs(at) > 8.64e15 ? "" : new Date(at).toISOString();
 }
 
 const NAME_MAX = 56;
-/** A name that is very long without its middle; the whole belongs into a title. */
+/** A very long name without its middle; the whole name belongs into a title. */
 export function short(name) {
-  const letters = [...name];
-  if (letters.length <= NAME_MAX) return name;
-  return `${letters.slice(0, NAME_MAX - 20).join("")}…${letters.slice(-19).join("")}`;
+  const characters = [...name];
+  if (characters.length <= NAME_MAX) return name;
+  return `${characters.slice(0, NAME_MAX - 20).join("")}…${characters.slice(-19).join("")}`;
 }
 
-/** The virtual host and the name of what is called so in the store. */
+/** The virtual host and the name of an object, from its name in the store. */
 export function fromStore(stored) {
   const at = stored.lastIndexOf("\x1f");
   return at < 0 ? { vhost: "/", name: stored } : { vhost: stored.slice(0, at), name: stored.slice(at + 1) };
@@ -155,7 +155,7 @@ export function plain(value) {
   return typeof value === "object" ? json(value) : String(value);
 }
 
-/** Are these bytes that are no text? */
+/** Whether a value is bytes that are not text. */
 export function isBytes(value) {
   return (
     value !== null && typeof value === "object" && typeof value.base64 === "string" && Object.keys(value).length === 1
@@ -168,7 +168,7 @@ export function json(value, indent) {
   return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? raw(String(each)) : each), indent);
 }
 
-/** What JSON stands for; whole numbers beyond 2^53 (the versions of tables are) stay exact. */
+/** Parse JSON; whole numbers beyond 2^53 (the versions of tables are) stay exact. */
 export function parse(text) {
   return JSON.parse(text, (_, value, context) =>
     typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "")

@@ -1,4 +1,4 @@
-// What do the signs in the navigation look like? Drawn here, in one stroke width.
+// Icons of the navigation, drawn with one stroke width.
 
 import { s } from "./dom.js";
 
@@ -23,12 +23,12 @@ const PATHS = {
   menu: "M3 6h14M3 10h14M3 14h14",
 };
 
-/** A sign; it says nothing to those who hear the page, so a text must stand beside it. */
+/** An icon; it is hidden from screen readers, so it needs a text or a label next to it. */
 export function icon(name) {
   return s("svg.icon", { viewBox: "0 0 20 20", "aria-hidden": "true" }, s("path", { d: PATHS[name] }));
 }
 
-/** The mark of the house. */
+/** The logo. */
 export function mark() {
   return s(
     "svg.mark",

@@ -1,10 +1,10 @@
-// What does the keyboard do? / filters, g and a letter goes to a page, j and k move, ? shows all of it.
+// Keyboard shortcuts: / filters, g and a key opens a page, j and k move, ? lists all of them.
 
 import { dialog } from "./dialog.js";
 import { h } from "./dom.js";
 import { moveRow } from "./table.js";
 
-/** The letter after g, and where it leads. */
+/** The key after g, and the page that it opens. */
 export const JUMPS = [
   ["o", "overview", "Overview"],
   ["q", "queues", "Queues"],
@@ -17,16 +17,16 @@ export const JUMPS = [
   ["t", "tables", "Tables"],
   ["m", "migrations", "Migrations"],
   ["p", "pipelines", "Pipelines"],
-  ["u", "users", "Users and access"],
+  ["u", "users", "Users and permissions"],
   ["a", "about", "About and doctor"],
 ];
 
 const OTHERS = [
-  [["/"], "Go to the filter"],
+  [["/"], "Focus the filter"],
   [["j", "↓"], "Next row"],
   [["k", "↑"], "Previous row"],
   [["Enter"], "Open the row"],
-  [["Space"], "Select the row, where rows can be selected"],
+  [["Space"], "Select the row, if rows can be selected"],
   [["←", "→"], "Move along a chart, a time axis or tabs"],
   [["Esc"], "Close a dialog; leave the filter"],
   [["?"], "Show these shortcuts"],
@@ -72,7 +72,7 @@ export function listen() {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (event.key === "Escape" && typing(event.target) && !event.target.closest("dialog")) {
       event.target.blur();
-      event.preventDefault(); // the browser would empty the field and tell nobody: the list would stay filtered
+      event.preventDefault(); // the browser would empty the field without an event, and the list would stay filtered
     }
     if (typing(event.target) || document.querySelector("dialog[open]")) return;
     if (jump && Date.now() - jump < 1500) {
@@ -105,7 +105,7 @@ export function listen() {
         break;
       case "k":
       case "ArrowUp":
-        // Without a row that has the focus, the arrows scroll as ever.
+        // If no row has the focus, the arrow keys scroll.
         if (inDrawing || !moveRow(-1)) return;
         break;
       default:

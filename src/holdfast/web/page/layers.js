@@ -1,20 +1,20 @@
-// Where do the nodes of a graph stand? In layers from left to right, ordered so that few lines cross. Pure functions.
+// Layout of a graph: nodes in layers from left to right, ordered so that few edges cross. Pure functions.
 
 export const NODE = { width: 176, height: 38, across: 132, down: 9 };
 
-/** Which layer each node is in: queues are last, an exchange stands just before what it leads to; cycles are broken. */
+/** The layer of each node: queues are last, an exchange is just before its destinations; cycles are broken. */
 export function layersOf(nodes, edges) {
-  const leads = new Map(nodes.map((node) => [node.id, []]));
-  for (const edge of edges) leads.get(edge.from)?.push(edge.to);
+  const targets = new Map(nodes.map((node) => [node.id, []]));
+  for (const edge of edges) targets.get(edge.from)?.push(edge.to);
   const exchanges = new Set(nodes.filter((node) => node.kind === "exchange").map((node) => node.id));
   const height = new Map();
   const path = new Set();
-  // How many exchanges come after it at most; an edge back to the way we came is left out, so it ends.
+  // The longest path of exchanges after a node; edges back into the present path are left out, so that it ends.
   function measure(id) {
     if (height.has(id)) return height.get(id);
     path.add(id);
     let most = 0;
-    for (const to of leads.get(id)) if (exchanges.has(to) && !path.has(to)) most = Math.max(most, measure(to) + 1);
+    for (const to of targets.get(id)) if (exchanges.has(to) && !path.has(to)) most = Math.max(most, measure(to) + 1);
     path.delete(id);
     height.set(id, most);
     return most;
@@ -23,7 +23,7 @@ export function layersOf(nodes, edges) {
   return new Map(nodes.map((node) => [node.id, exchanges.has(node.id) ? tallest - height.get(node.id) : tallest + 1]));
 }
 
-/** The order of each column that brings every node near its neighbours. */
+/** Sort each column so that every node is near its neighbours. */
 function ordered(columns, near) {
   const order = new Map();
   const number = () =>
@@ -42,7 +42,7 @@ function ordered(columns, near) {
   }
 }
 
-/** Places of all nodes, the points that each edge goes through, and the size of the whole. */
+/** The positions of all nodes, the points through which each edge goes, and the size of the graph. */
 export function placed(nodes, edges) {
   const layer = layersOf(nodes, edges);
   const columns = [];
@@ -55,7 +55,7 @@ export function placed(nodes, edges) {
     ])
       near.set(one, [...(near.get(one) ?? []), other]);
   };
-  // An edge over several layers has a place of its own in each between, so that it passes no node from behind.
+  // An edge over several layers has a position of its own in each layer between, so that it crosses no node.
   const passes = edges.map((edge, number) => {
     const [from, to] = [layer.get(edge.from), layer.get(edge.to)];
     if (from === undefined || to === undefined) return null;
@@ -71,15 +71,15 @@ export function placed(nodes, edges) {
   const filled = columns.filter(Boolean);
   ordered(filled, near);
   const isPass = (id) => id.startsWith("pass ");
-  const room = (id) => (isPass(id) ? 20 : NODE.height + NODE.down);
-  const tall = Math.max(NODE.height, ...filled.map((column) => column.reduce((sum, id) => sum + room(id), 0)));
+  const space = (id) => (isPass(id) ? 20 : NODE.height + NODE.down);
+  const tall = Math.max(NODE.height, ...filled.map((column) => column.reduce((sum, id) => sum + space(id), 0)));
   const places = new Map();
   filled.forEach((column, at) => {
-    const spare = (tall - column.reduce((sum, id) => sum + room(id), 0)) / (column.length + 1);
+    const spare = (tall - column.reduce((sum, id) => sum + space(id), 0)) / (column.length + 1);
     let y = 10 + spare;
     for (const id of column) {
       places.set(id, { x: 10 + at * (NODE.width + NODE.across), y: isPass(id) ? y + 10 - NODE.height / 2 : y });
-      y += room(id) + spare;
+      y += space(id) + spare;
     }
   });
   const through = passes.map((between) => (between ?? []).map((id) => places.get(id)));

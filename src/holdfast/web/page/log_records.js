@@ -1,4 +1,4 @@
-// What do the records of a log say? Browsed by sequence or by time, forwards and backwards.
+// Records of a log, browsed by sequence or by time, forwards and backwards.
 
 import { get } from "./api.js";
 import { doing } from "./dialog.js";
@@ -38,9 +38,9 @@ export function recordsPanel(view, at) {
     open: (row) =>
       showMessage(
         { id: row.sequence, key: row.key, headers: row.headers, payload: row.payload, size: size(row) },
-        { more: [["Written", `${time(row.timestamp)}, ${ago(row.timestamp)}`]] },
+        { kind: "Record", more: [["Written", `${time(row.timestamp)}, ${ago(row.timestamp)}`]] },
       ),
-    empty: "No record lies there.",
+    empty: "No records in this range.",
     columns: [
       {
         id: "sequence",

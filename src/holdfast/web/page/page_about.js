@@ -1,4 +1,4 @@
-// Is everything in order? What the doctor checks, with advice, and which version this is.
+// About: the version of the server, and the checks of `holdfast doctor` with their advice.
 
 import { get, post } from "./api.js";
 import { ask, doing } from "./dialog.js";
@@ -16,11 +16,11 @@ export function page(view) {
   const list = table({
     label: "Checks",
     key: (row) => row.name,
-    empty: "Nothing was checked.",
+    empty: "No checks have run.",
     columns: [
       { id: "name", label: "Check", main: true, cell: (row) => row.name },
       { id: "state", label: "State", cell: (row) => cells.state(row.state) },
-      { id: "found", label: "Found", wide: true, cell: (row) => row.found || "–" },
+      { id: "found", label: "Result", wide: true, cell: (row) => row.found || "–" },
       { id: "advice", label: "Advice", wide: true, cell: (row) => row.advice || "–" },
     ],
   });
@@ -47,12 +47,12 @@ export function page(view) {
 
   function backUp() {
     return ask({
-      title: "Back up everything",
-      text: "While the server runs, into a folder of its machine. What has not changed since the last backup there is linked, not copied.",
-      fields: fields([{ name: "to", label: "Folder, an absolute path", required: true, autofocus: true, span: true }]),
+      title: "Back up the store",
+      text: "Writes a backup into a folder on the server's machine, while the server runs. Files that have not changed since the last backup in that folder are linked, not copied.",
+      fields: fields([{ name: "to", label: "Folder (absolute path)", required: true, autofocus: true, span: true }]),
       yes: "Back up",
       work: ({ to }) => post("/backup", { to }),
-      said: (report) => `Backed up to ${report.path}${report.bytes === undefined ? "" : `: ${bytes(report.bytes)}`}.`,
+      said: (report) => `Backup written to ${report.path}${report.bytes === undefined ? "" : `: ${bytes(report.bytes)}`}.`,
     });
   }
 
@@ -65,8 +65,8 @@ export function page(view) {
     verdict.className = `notice ${bad ? "bad" : warn ? "warn" : "ok"}`;
     verdict.textContent =
       bad || warn
-        ? `${bad ? `${plural(bad, "check")} failed. ` : ""}${warn ? `${plural(warn, "check")} to look at.` : ""}`
-        : `All ${answer.checks.length} checks are in order.`;
+        ? `${bad ? `${plural(bad, "check")} failed. ` : ""}${warn ? `${plural(warn, "warning")}.` : ""}`
+        : `All ${answer.checks.length} checks passed.`;
   }
   view.poll(
     async (signal) => {

@@ -1,4 +1,4 @@
-// Who is connected? Connections with their channels; either can be closed.
+// AMQP connections and channels; both can be closed.
 
 import { del, enc, rabbit, session } from "./api.js";
 import { ask } from "./dialog.js";
@@ -12,7 +12,7 @@ import { table } from "./table.js";
 const client = (row) =>
   row.user_provided_name || row.client_properties?.connection_name || row.client_properties?.product || "–";
 
-/** The name of a connection, which breaks before its arrow and nowhere else. */
+/** The name of a connection; its line may break before the arrow only. */
 function ends(name) {
   const [from, to] = name.split(" -> ");
   return h("span.mono", h("span.nowrap", from), to === undefined ? "" : [" ", h("span.nowrap", `-> ${to}`)]);
@@ -23,35 +23,35 @@ export function page(view) {
   let rows = [];
   let open = [];
   const may = rights();
-  /** What is missing to close a connection or a channel: one's own, everybody may. */
+  /** The tag that is missing to close a connection or a channel; users may always close their own. */
   const keeps = (row) => (row.user === session.who?.name ? null : may.lacks("administrate"));
   const close = (row) =>
     ask({
-      title: "Close a connection",
-      text: `${row.name} of ${row.user}. The client is told the reason; most connect again by themselves.`,
+      title: "Close connection",
+      text: `${row.name}, user ${row.user}. The client receives the reason; most clients reconnect automatically.`,
       fields: fields([
         { name: "reason", label: "Reason", value: "Closed by an operator", span: true, autofocus: true },
       ]),
-      yes: "Close the connection",
+      yes: "Close connection",
       work: ({ reason }) =>
         rabbit.del(`/connections/${enc(row.name)}`, { "X-Reason": (reason ?? "").replace(/[^\x20-\x7e]/g, "?") }),
-      said: `${row.name} is closed.`,
+      said: `${row.name} closed.`,
     }).then(() => polling.now());
   const closeChannel = (row) =>
     ask({
-      title: "Close a channel",
-      text: `${row.name} of ${row.user}. The client is told the reason, its other channels go on; what this one held goes to others.`,
+      title: "Close channel",
+      text: `${row.name}, user ${row.user}. The client receives the reason. Its other channels stay open; unsettled messages of this one are requeued.`,
       fields: fields([
         { name: "reason", label: "Reason", value: "Closed by an operator", span: true, autofocus: true },
       ]),
-      yes: "Close the channel",
+      yes: "Close channel",
       work: ({ reason }) => del(`/channels/${enc(row.name)}`, { reason }),
-      said: `${row.name} is closed.`,
+      said: `${row.name} closed.`,
     }).then(() => polling.now());
   const list = table({
     label: "Connections",
     key: (row) => row.name,
-    empty: "Nobody is connected over AMQP.",
+    empty: "No AMQP connections.",
     columns: [
       {
         id: "name",
@@ -61,7 +61,7 @@ export function page(view) {
       },
       { id: "client", label: "Client", wide: true, cell: (row) => plain(client(row)) },
       { id: "user", label: "User", cell: (row) => row.user },
-      { id: "vhost", label: "Host", cell: (row) => row.vhost },
+      { id: "vhost", label: "Vhost", cell: (row) => row.vhost },
       { id: "state", label: "State", cell: (row) => cells.state(row.state) },
       { id: "channels", label: "Channels", num: true, cell: (row) => cells.count(row.channels) },
       {
@@ -95,7 +95,7 @@ export function page(view) {
   const channels = table({
     label: "Channels",
     key: (row) => row.name,
-    empty: "No channel is open.",
+    empty: "No open channels.",
     columns: [
       { id: "name", label: "Channel", main: true, cell: (row) => ({ mark: row.name, node: ends(row.name) }) },
       { id: "state", label: "State", cell: (row) => cells.state(row.state) },

@@ -1,4 +1,4 @@
-// Which messages died anywhere, and why? All queues with dead letters; one of them opened below.
+// Dead letters of all queues; those of one queue are shown below the list.
 
 import { get } from "./api.js";
 import { h, refill } from "./dom.js";
@@ -20,7 +20,7 @@ export function page(view) {
     label: "Queues with dead letters",
     key: (row) => `${row.vhost}/${row.name}`,
     open: (row) => choose(row.vhost, row.name),
-    empty: "No queue holds a dead letter. Good.",
+    empty: "No dead letters.",
     columns: [
       {
         id: "name",
@@ -56,7 +56,7 @@ export function page(view) {
       },
       {
         id: "last",
-        label: "Last died",
+        label: "Newest",
         num: true,
         cell: (row) =>
           cells.ago(

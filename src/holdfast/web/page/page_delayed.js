@@ -1,4 +1,4 @@
-// What comes up when, in all queues? One lane for each queue on one axis of time.
+// Delayed messages of all queues: one lane for each queue on a common time axis.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
@@ -18,7 +18,7 @@ export function page(view) {
     label: "Queues with delayed messages",
     key: (row) => `${row.vhost}/${row.name}`,
     open: (row) => go("queues", row.vhost, row.name, { tab: "delayed" }),
-    empty: "No message is delayed.",
+    empty: "No delayed messages.",
     columns: [
       {
         id: "name",
@@ -31,7 +31,7 @@ export function page(view) {
       { id: "last", label: "Last due", num: true, cell: (row) => cells.ago(row.last_due) },
     ],
   });
-  const drawing = panel("When they come up", total, axis.element);
+  const drawing = panel("Due times", total, axis.element);
   view.root.append(head("Delayed messages"), drawing, h("div.panel.flush", list.element));
   view.poll(
     async (signal) => {
@@ -39,7 +39,7 @@ export function page(view) {
       drawing.hidden = queues.length === 0;
       total.textContent =
         plural(messages, "message") +
-        (all > queues.length ? `; ${queues.length} of ${all} queues are shown, those with the most` : "");
+        (all > queues.length ? `; ${queues.length} of ${all} queues are shown: those with the most` : "");
       axis.update(
         queues.map((row) => ({
           label: row.name,

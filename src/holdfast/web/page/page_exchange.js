@@ -1,4 +1,4 @@
-// Where does this exchange lead? Its bindings both ways, and a form to publish through it.
+// One exchange: its bindings in both directions, and a form to publish to it.
 
 import { enc, rabbit } from "./api.js";
 import { bindDialog, bindingColumns } from "./binding.js";
@@ -48,8 +48,8 @@ function publishForm(at, name, may) {
         }),
       ({ routed }) =>
         routed
-          ? `Published through ${name}: it was routed.`
-          : `Published through ${name}, but no queue was there for it.`,
+          ? `Published to ${name}; the message was routed.`
+          : `Published to ${name}, but no queue matched.`,
     );
   };
   return h(
@@ -83,16 +83,16 @@ export function page(view) {
   const linkFrom = (row) => h("a", { href: link("exchanges", vhost, row.source) }, row.source || "(default)");
   const key = (row) => JSON.stringify([row.source, row.destination_type, row.destination, row.properties_key]);
   const out = table({
-    label: "Where it leads",
+    label: "Destinations",
     key,
     columns: bindingColumns("destination", refresh, linkTo, () => may.lacks("exchange_bind_from")),
-    empty: "It leads nowhere: what is published here is dropped or returned.",
+    empty: "No bindings: messages that are published here are dropped or returned.",
   });
   const into = table({
-    label: "What leads here",
+    label: "Sources",
     key,
     columns: bindingColumns("source", refresh, linkFrom, () => may.lacks("exchange_bind_to")),
-    empty: "No other exchange leads here.",
+    empty: "No other exchange is bound to this one.",
   });
   const fixed = isDefault || name.startsWith("amq.");
   const bind = h(
@@ -108,31 +108,31 @@ export function page(view) {
     may.element,
     h(
       "section.panel.flush",
-      h("header", h("h2", "Leads to"), isDefault ? h("span.quiet", "every queue, by its name") : bind),
+      h("header", h("h2", "Destinations"), isDefault ? h("span.quiet", "every queue, by its name") : bind),
       out.element,
     ),
     h(
       "div.grid2",
       panel("About", null, about.element),
-      h("section.panel.flush", h("header", h("h2", "From other exchanges")), into.element),
+      h("section.panel.flush", h("header", h("h2", "Sources")), into.element),
     ),
     panel("Publish", null, publishForm(at, isDefault ? "the default exchange" : name, may)),
   );
   async function deleteIt() {
     const done = await confirm({
       title: `Delete ${name}`,
-      text: "The exchange and its bindings are deleted. Queues and their messages stay.",
-      yes: "Delete the exchange",
+      text: "This deletes the exchange and its bindings. Queues and their messages are kept.",
+      yes: "Delete exchange",
       typed: name,
       danger: true,
       work: () => rabbit.del(at),
-      said: `The exchange ${name} is deleted.`,
+      said: `Exchange ${name} deleted.`,
     });
     if (done) go("exchanges");
   }
   const polling = view.poll(async (signal) => {
     await may.refresh(signal);
-    const [one, leads, comes] = await Promise.all([
+    const [one, outgoing, incoming] = await Promise.all([
       rabbit.get(at, signal),
       rabbit.get(`${at}/bindings/source`, signal),
       rabbit.get(`${at}/bindings/destination`, signal),
@@ -141,12 +141,12 @@ export function page(view) {
       ["Type", one.type],
       ["Virtual host", one.vhost],
       ["Durable", plain(one.durable)],
-      ["Auto delete", plain(one.auto_delete)],
+      ["Auto-delete", plain(one.auto_delete)],
       ["Internal", plain(one.internal)],
       ...Object.entries(one.arguments ?? {}).map(([label, value]) => [label, plain(value)]),
       ...(one.policy ? [["Policy", one.policy]] : []),
     ]);
-    out.update(leads);
-    into.update(comes);
+    out.update(outgoing);
+    into.update(incoming);
   });
 }

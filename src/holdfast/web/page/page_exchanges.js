@@ -1,4 +1,4 @@
-// Which exchanges are there? They can be declared here.
+// List of exchanges, and a dialog to declare one.
 
 import { enc, rabbit } from "./api.js";
 import { ask } from "./dialog.js";
@@ -11,7 +11,7 @@ import { go } from "./router.js";
 import { table } from "./table.js";
 
 const TYPES = ["direct", "fanout", "topic", "headers", "x-delayed-message"];
-/** The default exchange has no name; in addresses it is called so. */
+/** The name of the default exchange in addresses; its real name is empty. */
 export const DEFAULT = "amq.default";
 
 async function declare(view, hosts) {
@@ -20,8 +20,8 @@ async function declare(view, hosts) {
     { name: "vhost", label: "Virtual host", kind: "choice", options: hosts.map((one) => one.name), value: "/" },
     { name: "type", label: "Type", kind: "choice", options: TYPES },
     { name: "durable", label: "Durable", kind: "check", value: true },
-    { name: "auto_delete", label: "Deleted with its last binding", kind: "check" },
-    { name: "internal", label: "Only for other exchanges", kind: "check" },
+    { name: "auto_delete", label: "Auto-delete (with its last binding)", kind: "check" },
+    { name: "internal", label: "Internal (no direct publishing)", kind: "check" },
     {
       name: "arguments",
       label: "Arguments",
@@ -29,7 +29,7 @@ async function declare(view, hosts) {
       rows: 3,
       span: true,
       placeholder: "alternate-exchange: name",
-      hint: "name: value on each line.",
+      hint: "One argument per line, as name: value.",
     },
   ]);
   const done = await ask({
@@ -40,7 +40,7 @@ async function declare(view, hosts) {
       await rabbit.put(`/exchanges/${enc(vhost)}/${enc(name)}`, { arguments: {}, ...rest });
       return { name, vhost };
     },
-    said: ({ name }) => `The exchange ${name} is there.`,
+    said: ({ name }) => `Exchange ${name} declared.`,
   });
   if (done) go("exchanges", done.vhost, done.name);
 }
@@ -53,7 +53,7 @@ export function page(view) {
     label: "Exchanges",
     key: (row) => `${row.vhost}/${row.name}`,
     open: (row) => go("exchanges", row.vhost, row.name || DEFAULT),
-    empty: "No exchange fits.",
+    empty: "No matching exchanges.",
     columns: [
       {
         id: "name",
@@ -70,7 +70,7 @@ export function page(view) {
           mark: `${row.durable}${row.auto_delete}${row.internal}`,
           node: [
             row.durable ? badge("durable", "plain") : badge("transient", "plain"),
-            row.auto_delete ? badge("auto delete", "plain") : "",
+            row.auto_delete ? badge("auto-delete", "plain") : "",
             row.internal ? badge("internal", "plain") : "",
           ],
         }),

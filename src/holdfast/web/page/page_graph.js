@@ -1,4 +1,4 @@
-// Where does a message go? Exchanges and queues as a drawing: exchanges on the left, queues on the right.
+// Routing graph: exchanges on the left, queues on the right, bindings as lines.
 
 import { enc, rabbit } from "./api.js";
 import { h, refill, s } from "./dom.js";
@@ -7,13 +7,13 @@ import { placed, NODE } from "./layers.js";
 import { chooser, filterBox, head } from "./parts.js";
 import { go } from "./router.js";
 
-/** Of so many bindings a drawing is made, a page of them at a time: in more, no eye finds anything. */
+/** Bindings that are drawn at most, loaded one page at a time: a larger graph is not legible. */
 const BINDINGS_MAX = 2000;
 const BINDINGS_PAGE = 500;
 
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-/** Nodes and edges of what is bound; several bindings between two nodes are one line. */
+/** Nodes and edges of the bindings; several bindings between two nodes are one edge. */
 export function graphOf(exchanges, queues, bindings, wanted) {
   const bound = bindings.filter((one) => one.source);
   const used = new Set(bound.flatMap((one) => [`e ${one.source}`, `${one.destination_type[0]} ${one.destination}`]));
@@ -34,7 +34,7 @@ export function graphOf(exchanges, queues, bindings, wanted) {
   }
   let edges = [...joined.values()];
   if (!wanted) return { nodes, edges };
-  // What fits, and all that leads to it or from it.
+  // Matching nodes, and all from which they or which they can be reached.
   const kept = new Set(nodes.filter((node) => node.name.toLowerCase().includes(wanted)).map((node) => node.id));
   for (const [near, far] of [
     ["from", "to"],
@@ -132,7 +132,7 @@ function draw(vhost, { nodes, edges }) {
     if (event.key === "Enter" || event.key === " ") open(here);
     else if (!way) return;
     else {
-      // Sideways along a line if there is one; else to what is nearest.
+      // Sideways along an edge if there is one; else to the nearest node.
       const joined = new Set(
         edges.flatMap((edge) =>
           way[0] > 0 && edge.from === here.id ? [edge.to] : way[0] < 0 && edge.to === here.id ? [edge.from] : [],
@@ -155,7 +155,7 @@ function draw(vhost, { nodes, edges }) {
       viewBox: `0 0 ${width} ${height}`,
       role: "group",
       "data-arrows": "",
-      "aria-label": "Exchanges and the queues they lead to",
+      "aria-label": "Exchanges and the queues that are bound to them",
       onkeydown: move,
     },
     s(
@@ -172,12 +172,12 @@ function draw(vhost, { nodes, edges }) {
   );
 }
 
-/** The first bindings that begin at an exchange with a name, and how many of them there are. */
+/** The first bindings whose source is a named exchange, and how many of them there are. */
 async function bindingsIn(at, signal) {
   const query = {
     page_size: BINDINGS_PAGE,
     use_regex: "true",
-    name: "^.", // each queue has one from the default exchange, which is not drawn
+    name: "^.", // the implicit bindings of the default exchange are not drawn
     columns: "source,destination,destination_type,routing_key,arguments",
   };
   const items = [];
@@ -194,27 +194,27 @@ export function page(view) {
   let drawn = "";
   const vhost = () => view.query.get("vhost") ?? "/";
   const place = h("div.graph");
-  const told = h("p.quiet", { role: "status" });
+  const summary = h("p.quiet", { role: "status" });
   const host = chooser("Virtual host", ["/"], vhost(), (next) => (view.keep({ vhost: next }), polling.now()));
   const filter = filterBox("Filter by name", view.query.get("name"), (name) => (view.keep({ name }), show()));
   view.root.append(
-    head("Routing graph", h("a.button", { href: "#/exchanges" }, "As a list")),
-    h("div.row", filter, host.element, told),
+    head("Routing graph", h("a.button", { href: "#/exchanges" }, "Show as list")),
+    h("div.row", filter, host.element, summary),
     h("section.panel", { "aria-label": "Graph" }, place),
-    h("p.quiet", "Round: exchanges. Square: queues. Enter opens one; arrow keys move between them."),
+    h("p.quiet", "Rounded boxes are exchanges, square boxes are queues. Press Enter to open one; arrow keys move between them."),
   );
 
   function show() {
     const graph = graphOf(data.exchanges, data.queues, data.bindings, (view.query.get("name") ?? "").toLowerCase());
-    told.textContent = `${plural(graph.nodes.length, "node")}, ${plural(graph.edges.length, "line")}`;
+    summary.textContent = `${plural(graph.nodes.length, "node")}, ${plural(graph.edges.length, "edge")}`;
     if (data.total > data.bindings.length)
-      told.textContent += `: of the first ${exact(data.bindings.length)} of ${exact(data.total)} bindings`;
-    // Drawn anew only when it looks different: the focus stays where it is.
+      summary.textContent += ` (first ${exact(data.bindings.length)} of ${exact(data.total)} bindings)`;
+    // Drawn again only if it changed, so that the focus stays where it is.
     const mark = json([vhost(), graph]);
     if (mark === drawn) return;
     drawn = mark;
     const marked = document.activeElement?.dataset?.id;
-    refill(place, graph.nodes.length ? draw(vhost(), graph) : h("p.empty", "Nothing is bound in this virtual host."));
+    refill(place, graph.nodes.length ? draw(vhost(), graph) : h("p.empty", "No bindings in this virtual host."));
     if (marked) [...place.querySelectorAll(".node")].find((one) => one.dataset.id === marked)?.focus();
   }
 

@@ -1,4 +1,4 @@
-// What is in this log? Its segments and readers as a bar, its records one by one; what is old can go.
+// One log: segments and tailers as a bar, records as a list; old segments can be removed.
 
 import { del, enc, get, path, post, session } from "./api.js";
 import { ask, confirm, dialog, doing } from "./dialog.js";
@@ -10,12 +10,12 @@ import { recordsPanel } from "./log_records.js";
 import { forbidden, rights } from "./rights.js";
 import { table } from "./table.js";
 
-/** What a reader is called. */
+/** The name of a tailer; for that of a queue, the queue's. */
 function nameOf(tailer) {
   return tailer.queue ? `queue ${tailer.queue.name}` : tailer.name.replace("\x1f", " / ");
 }
 
-/** A setting, in its unit. */
+/** A setting with its unit. */
 function settingOf(label, value) {
   if (value === null) return "–";
   if (label === "retention")
@@ -33,7 +33,7 @@ function bar(segments, stats, tailers) {
     h("button", {
       type: "button",
       "aria-label": `Segment ${one.name}: ${plural(one.records, "record")} from ${exact(one.first)}, ${bytes(one.bytes)}`,
-      title: `${one.name}\n${exact(one.records)} records from ${exact(one.first)}\n${bytes(one.bytes)}, begun ${time(one.created)}`,
+      title: `${one.name}\n${exact(one.records)} records from ${exact(one.first)}\n${bytes(one.bytes)}, created ${time(one.created)}`,
       "data-first": one.first,
       style: { flex: `${Math.max(Number(one.records), whole / 400)} 1 0` },
     }),
@@ -53,29 +53,29 @@ function bar(segments, stats, tailers) {
 
 async function compact(at, name, done) {
   const form = fields([
-    { name: "max_age", label: "Older than, seconds", kind: "number" },
-    { name: "max_bytes", label: "Keep at most, bytes", kind: "whole" },
-    { name: "max_segments", label: "Keep at most, segments", kind: "whole" },
-    { name: "min_segments", label: "Keep at least, segments", kind: "whole" },
-    { name: "force", label: "Also what queues and tailers still need", kind: "check" },
+    { name: "max_age", label: "Maximum age, seconds", kind: "number" },
+    { name: "max_bytes", label: "Maximum size, bytes", kind: "whole" },
+    { name: "max_segments", label: "Maximum segments", kind: "whole" },
+    { name: "min_segments", label: "Minimum segments", kind: "whole" },
+    { name: "force", label: "Also remove what queues and tailers still need", kind: "check" },
   ]);
   const chosen = {};
-  const looked = await ask({
+  const preview = await ask({
     title: `Compact ${name}`,
     fields: form,
-    yes: "Look first",
-    text: "Whole segments are removed, the oldest first. Nothing goes before you have seen what would.",
+    yes: "Preview",
+    text: "Removes whole segments, oldest first, until all limits are met. Nothing is removed before you have confirmed the preview.",
     work: (values) => post(`${at}/compact`, { ...Object.assign(chosen, values), dry_run: true }),
   });
-  if (!looked) return;
-  const { removed, records, bytes: size, held_back: held, left } = looked;
+  if (!preview) return;
+  const { removed, records, bytes: size, held_back: held, left } = preview;
   const details = facts();
   details.update([
     ...(removed ? [["Records", exact(records)], ["Size", bytes(size)]] : []),
-    ["Stays", `${plural(left.segments - removed, "segment")}, ${bytes(left.bytes - size)}`],
+    ["Remaining", `${plural(left.segments - removed, "segment")}, ${bytes(left.bytes - size)}`],
   ]);
   const number = plural(held, removed ? "more segment" : "segment");
-  const kept = held ? h("p", `${number} could go, but queues or tailers still need what is in there.`) : null;
+  const kept = held ? h("p", `${number} kept, because queues or tailers still need them.`) : null;
   if (!removed) {
     const shown = dialog({
       title: `Compact ${name}`,
@@ -93,7 +93,7 @@ async function compact(at, name, done) {
     title: `Compact ${name}`,
     text: `${plural(removed, "segment")} would be removed.`,
     details: h("div.stack", kept, details.element),
-    yes: "Remove them",
+    yes: "Remove segments",
     danger: true,
     work: () => post(`${at}/compact`, { ...chosen, dry_run: false }),
     said: (answer) => `${plural(answer.removed, "segment")} removed from ${name}.`,
@@ -116,13 +116,13 @@ export function page(view) {
     h("button.danger", { type: "button", onclick: () => compact(at, name, () => polling.now()) }, "Compact…"),
     "log_shorten",
   );
-  /** What is missing to forget a tailer, which who made it always may. */
+  /** The permission that is missing to delete a tailer; its owner always may. */
   const keeps = (row) => (row.owner && row.owner === session.who?.name ? null : may.lacks("log_tailer"));
   const owned = (row) => (row.owner ? `${nameOf(row)} (owner: ${row.owner})` : nameOf(row));
   const tailers = table({
     label: "Tailers",
     key: (row) => row.name,
-    empty: "Nobody keeps a place in this log.",
+    empty: "No tailers.",
     columns: [
       {
         id: "name",
@@ -135,17 +135,17 @@ export function page(view) {
             : { text: short(owned(row)), title: owned(row) },
       },
       { id: "position", label: "Position", num: true, cell: (row) => ({ text: exact(row.position) }) },
-      { id: "lag", label: "Behind", num: true, cell: (row) => cells.count(row.lag) },
-      { id: "at", label: "Kept", num: true, cell: (row) => cells.age(row.committed_at) },
+      { id: "lag", label: "Lag", num: true, cell: (row) => cells.count(row.lag) },
+      { id: "at", label: "Updated", num: true, cell: (row) => cells.age(row.committed_at) },
       {
         id: "do",
         label: "",
         cell: (row) => ({
           mark: `${row.name}|${Boolean(row.queue)}|${keeps(row)}`,
-          // A queue keeps its place for as long as there is the queue.
+          // The position of a queue is deleted only with the queue.
           node: row.queue
             ? ""
-            : h("button.small.danger", { ...forbidden(keeps(row)), onclick: () => forget(row) }, "Forget…"),
+            : h("button.small.danger", { ...forbidden(keeps(row)), onclick: () => forget(row) }, "Delete…"),
         }),
       },
     ],
@@ -177,19 +177,19 @@ export function page(view) {
     const answer = await doing(verify, () => post(`${at}/verify`));
     if (!answer) return;
     const text = answer.ok
-      ? `Whole: ${plural(answer.records, "record")} in ${plural(answer.segments, "segment")}, ${bytes(answer.bytes)} checked.`
+      ? `Intact: ${plural(answer.records, "record")} in ${plural(answer.segments, "segment")}, ${bytes(answer.bytes)} checked.`
       : `Damaged: ${answer.damage.map((one) => (typeof one === "string" ? one : json(one))).join("; ")}`;
     renew(verdict, text + Date.now(), () => h(`p.notice.${answer.ok ? "ok" : "bad"}`, text));
   }
 
   async function forget(row) {
     await confirm({
-      title: `Forget ${nameOf(row)}`,
-      text: `Its place (${exact(row.position)}, ${count(row.lag)} behind) is forgotten; retention no longer waits for it. If it comes back it starts anew.`,
-      yes: "Forget the tailer",
+      title: `Delete tailer ${nameOf(row)}`,
+      text: `This deletes its position (${exact(row.position)}, ${plural(row.lag, "record")} behind). Retention no longer waits for it; a tailer of this name starts from the beginning.`,
+      yes: "Delete tailer",
       danger: true,
       work: () => del(`${at}/tailers/${enc(row.name)}`),
-      said: `The tailer ${nameOf(row)} is forgotten.`,
+      said: `Tailer ${nameOf(row)} deleted.`,
     });
     polling.now();
   }
@@ -202,7 +202,7 @@ export function page(view) {
       ["Size", bytes(stats.bytes), `${exact(stats.bytes)} B`],
       ["Segments", count(stats.segments)],
       ["Oldest", rough(since(stats.first_timestamp)), time(stats.first_timestamp)],
-      ["Youngest", rough(since(stats.last_timestamp)), time(stats.last_timestamp)],
+      ["Newest", rough(since(stats.last_timestamp)), time(stats.last_timestamp)],
       ["Damage", count(stats.damage), "", stats.damage ? "warn" : ""],
     ]);
     renew(drawing, [segments, readers, stats.end], () => bar(segments, stats, readers));
@@ -215,7 +215,7 @@ export function page(view) {
               cells.hosted(one.vhost, one.name, "queues", one.vhost, one.name).node,
             ]),
           ]
-        : "No queue is a view of this log.",
+        : "No queue uses this log.",
     );
     tailers.update(readers);
     settings.update(

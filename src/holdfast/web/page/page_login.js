@@ -1,4 +1,4 @@
-// Who are you? A name and a password become a token that lives as long as the tab.
+// Login page: exchanges user name and password for a token that lasts as long as the tab.
 
 import { post, session } from "./api.js";
 import { doing } from "./dialog.js";
@@ -6,7 +6,9 @@ import { h, refill } from "./dom.js";
 import { mark } from "./icons.js";
 import { themeButton } from "./shell.js";
 
-/** Show the login; `onIn` is called when it went well. */
+const WRONG = "Wrong user name or password, or the user may log in only from the server's machine.";
+
+/** Show the login form; `onIn` is called after a successful login. */
 export function login(root, onIn) {
   document.title = "Log in · Holdfast";
   const name = h("input", {
@@ -30,7 +32,7 @@ export function login(root, onIn) {
         onIn();
       } catch (error) {
         wrong.hidden = false;
-        wrong.textContent = error.status === 401 ? "This name and password do not belong together." : error.message;
+        wrong.textContent = error.status === 401 ? WRONG : error.message;
         password.select();
       }
     });
@@ -44,7 +46,7 @@ export function login(root, onIn) {
         "form.panel.stack",
         { onsubmit: submit, "aria-label": "Log in" },
         h("h1", mark(), "Holdfast"),
-        h("label.field", { for: "name" }, h("span", "Name"), name),
+        h("label.field", { for: "name" }, h("span", "User name"), name),
         h("label.field", { for: "password" }, h("span", "Password"), password),
         wrong,
         button,

@@ -1,4 +1,4 @@
-// Which logs are there, and how far behind are those who read them? Paged and filtered by the server.
+// List of logs, with the lag of their tailers; paged and filtered by the server.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
@@ -17,7 +17,7 @@ export function page(view) {
     label: "Logs",
     key: (row) => row.name,
     open: (row) => go("logs", row.name),
-    empty: "No log fits.",
+    empty: "No matching logs.",
     columns: [
       {
         id: "name",
@@ -33,7 +33,7 @@ export function page(view) {
       { id: "tailers", label: "Tailers", num: true, cell: (row) => cells.count((row.tailers ?? []).length) },
       {
         id: "lag",
-        label: "Most behind",
+        label: "Largest lag",
         num: true,
         cell: (row) =>
           row.tailers?.length ? cells.count(Math.max(...row.tailers.map((one) => Number(one.lag)))) : "–",
@@ -43,7 +43,7 @@ export function page(view) {
         label: "Health",
         cell: (row) => ({
           mark: String(row.damage),
-          node: row.damage ? badge(`${row.damage} damaged`, "bad") : badge("whole", "ok"),
+          node: row.damage ? badge(`${row.damage} damaged`, "bad") : badge("intact", "ok"),
         }),
       },
     ],

@@ -1,4 +1,4 @@
-// How far are the migrations of tables? They can be paused, resumed and cancelled.
+// Migrations of tables: their progress, and buttons to pause, resume and cancel them.
 
 import { enc, get, post } from "./api.js";
 import { confirm, doing } from "./dialog.js";
@@ -8,15 +8,15 @@ import { cells, head } from "./parts.js";
 import { forbidden, rights } from "./rights.js";
 import { table } from "./table.js";
 
-/** Done of all, as a part of 1; null where nobody knows. */
+/** The progress as a fraction of 1; null if it is unknown. */
 function part(row) {
   if (typeof row.progress === "number") return row.progress > 1 ? row.progress / 100 : row.progress;
   const { processed, total } = row.progress ?? row;
   return total ? Number(processed) / Number(total) : null;
 }
 
-/** The last entry of what happened. */
-function lastHeard(row) {
+/** The last event of a migration. */
+function lastEvent(row) {
   const last = row.audit?.at(-1);
   if (!last) return "–";
   return `${ago(last.at)}: ${[last.phase, last.event, last.text].filter(Boolean).map(plain).join(", ")}`;
@@ -29,17 +29,17 @@ export function page(view) {
     if (what === "cancel") {
       await confirm({
         title: `Cancel the migration of ${row.table}`,
-        text: "It stops where it is. Records that were changed stay changed.",
-        yes: "Cancel the migration",
+        text: "The migration stops. Records that were changed already stay changed.",
+        yes: "Cancel migration",
         danger: true,
         work: () => post(`/migrations/${enc(row.table)}/cancel`),
-        said: `The migration of ${row.table} is cancelled.`,
+        said: `Migration of ${row.table} cancelled.`,
       });
     } else
       await doing(
         event.target,
         () => post(`/migrations/${enc(row.table)}/${what}`),
-        `The migration of ${row.table} is ${what}d.`,
+        `Migration of ${row.table} ${what}d.`,
       );
     polling.now();
   };
@@ -52,7 +52,7 @@ export function page(view) {
   const list = table({
     label: "Migrations",
     key: (row) => row.table,
-    empty: "No table migrates, and none did lately.",
+    empty: "No migrations.",
     columns: [
       { id: "table", label: "Table", main: true, cell: (row) => cells.link(row.table, "tables", row.table) },
       { id: "state", label: "State", cell: (row) => cells.state(row.state) },
@@ -80,7 +80,7 @@ export function page(view) {
           };
         },
       },
-      { id: "says", label: "Last heard of it", wide: true, cell: (row) => ({ text: row.error || lastHeard(row) }) },
+      { id: "says", label: "Last event", wide: true, cell: (row) => ({ text: row.error || lastEvent(row) }) },
       {
         id: "started",
         label: "Started",

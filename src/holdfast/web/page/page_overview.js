@@ -1,4 +1,4 @@
-// How is the house doing? Totals, rates and memory over time, alarms, doors and disk.
+// Overview: totals, rates and memory over time, alarms, listeners and disk.
 
 import { get } from "./api.js";
 import { chart } from "./chart.js";
@@ -6,7 +6,7 @@ import { h, renew } from "./dom.js";
 import { bytes, count, duration, exact, json, rate } from "./format.js";
 import { choice, facts, figures, head, panel } from "./parts.js";
 
-// The last minutes, kept while the tab is open: the server's history has coarser steps.
+// The last minutes, stored while the tab is open: the server's history has larger steps.
 const LIVE = {
   times: [],
   series: { put: [], deliver: [], ack: [], ready: [], leased: [], delayed: [], resident: [], bodies: [] },
@@ -31,7 +31,7 @@ function note(overview) {
     [LIVE.times, ...Object.values(LIVE.series)].forEach((list) => list.shift());
 }
 
-/** What the server measured before this tab was there. */
+/** Load the samples that the server took before this tab was opened. */
 async function begin(signal) {
   const { times, series } = await get("/history", { range: "1h" }, signal).catch((error) =>
     error.status ? { times: [], series: {} } : Promise.reject(error),
@@ -52,18 +52,20 @@ function gauge(used, limit, kind) {
   );
 }
 
-function alarms({ memory, disk, read_only: readOnly, warnings = [] }) {
+/** Alarms and warnings: [kind, text]. */
+function alarms({ memory, disk, warnings = [] }) {
   const found = [];
   if (memory.alarm === "memory")
-    found.push(
-      `Memory: the process has ${bytes(memory.resident)}, more than the ${bytes(memory.limit)} it may have; publishers wait.`,
-    );
+    found.push([
+      "Alarm",
+      `Memory: the process uses ${bytes(memory.resident)}, more than the limit of ${bytes(memory.limit)}; publishers are blocked.`,
+    ]);
   if (memory.alarm === "disk" || (disk.limit && disk.free < disk.limit))
-    found.push(
-      `Disk: ${bytes(disk.free)} free, less than the ${bytes(disk.limit)} that must stay free; publishers wait.`,
-    );
-  if (readOnly) found.push("The store is read only.");
-  return [...found, ...warnings];
+    found.push([
+      "Alarm",
+      `Disk: ${bytes(disk.free)} are free, less than the limit of ${bytes(disk.limit)}; publishers are blocked.`,
+    ]);
+  return [...found, ...warnings.map((text) => ["Warning", text])];
 }
 
 export function page(view) {
@@ -72,10 +74,10 @@ export function page(view) {
   const parts = figures();
   const state = h("div.stack");
   const server = facts();
-  const doors = h("div");
-  const room = h("div.stack");
+  const listeners = h("div");
+  const usage = h("div.stack");
   const rates = chart({
-    label: "Messages a second",
+    label: "Messages per second",
     series: [
       { id: "put", label: "put" },
       { id: "deliver", label: "delivered" },
@@ -102,7 +104,7 @@ export function page(view) {
   });
   let range = view.query.get("range") ?? "live";
   const ranges = choice(
-    "Range of the charts",
+    "Time range of the charts",
     [
       ["live", "Live"],
       ["1h", "1 h"],
@@ -126,9 +128,9 @@ export function page(view) {
     h("div.grid2", depth.element, memory.element),
     h(
       "div.grid3",
-      panel("In this house", null, parts.element),
-      panel("Memory and disk", null, room),
-      panel("Server", null, server.element, h("h3.unseen", "Doors"), doors),
+      panel("Objects", null, parts.element),
+      panel("Memory and disk", null, usage),
+      panel("Server", null, server.element, h("h3", "Listeners"), listeners),
     ),
   );
 
@@ -149,9 +151,9 @@ export function page(view) {
     totals.update([
       ["Ready", count(sum.ready), exact(sum.ready)],
       ["Leased", count(sum.leased), exact(sum.leased)],
-      ["Unacked", count(sum.unacked), `${exact(sum.unacked)} of those that are leased, over AMQP`],
+      ["Unacked", count(sum.unacked), `${exact(sum.unacked)} of the leased messages, delivered over AMQP`],
       ["Delayed", count(sum.delayed), exact(sum.delayed)],
-      ["Dead", count(sum.dead), exact(sum.dead), sum.dead ? "warn" : ""],
+      ["Dead letters", count(sum.dead), exact(sum.dead), sum.dead ? "warn" : ""],
       ["Put", rate(speed.put), String(speed.put)],
       ["Delivered", rate(speed.deliver), String(speed.deliver)],
       ["Acked", rate(speed.ack), String(speed.ack)],
@@ -168,16 +170,18 @@ export function page(view) {
     };
     parts.update(Object.entries(names).map(([name, label]) => [label, count(counts[name]), exact(counts[name])]));
     const found = alarms(now);
-    renew(state, found, () => found.map((text) => h("p.notice.bad", { role: "alert" }, h("strong", "Alarm. "), text)));
-    showRoom(now, disk);
+    renew(state, found, () =>
+      found.map(([kind, text]) => h("p.notice.bad", { role: "alert" }, h("strong", `${kind}. `), text)),
+    );
+    showUsage(now, disk);
     server.update([
       ["Version", `Holdfast ${now.version}, Python ${now.python}`],
       ["Node", now.node],
       ["Data", h("code", now.data)],
-      ["Up for", duration(Math.floor(now.uptime))],
+      ["Uptime", duration(Math.floor(now.uptime))],
       ["Alarms", found.length ? `${found.length}, see above` : "none"],
     ]);
-    renew(doors, now.listeners, () =>
+    renew(listeners, now.listeners, () =>
       h(
         "dl.facts",
         now.listeners.map((one) => [
@@ -189,11 +193,11 @@ export function page(view) {
     await charts(signal);
   });
 
-  function showRoom({ memory: held }, disk) {
+  function showUsage({ memory: held }, disk) {
     const mark = [held.resident, held.limit, held.bodies, held.bodies_limit, disk]
       .map((one) => json(one))
       .join();
-    renew(room, mark, () => [
+    renew(usage, mark, () => [
       h(
         "div",
         h(
@@ -208,7 +212,7 @@ export function page(view) {
         "div",
         h(
           "div.row",
-          h("span.grow", "Bodies kept in memory"),
+          h("span.grow", "Message bodies"),
           h("b", { title: exact(held.bodies) }, bytes(held.bodies)),
           held.bodies_limit ? h("span.quiet", `of ${bytes(held.bodies_limit)}`) : null,
         ),
@@ -218,7 +222,7 @@ export function page(view) {
         "div",
         h(
           "div.row",
-          h("span.grow", "Disk used by the store"),
+          h("span.grow", "Store on disk"),
           h("b", { title: exact(disk.used) }, bytes(disk.used)),
           h("span.quiet", `${bytes(disk.free)} free`),
         ),

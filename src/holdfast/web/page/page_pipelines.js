@@ -1,4 +1,4 @@
-// Which Spark pipelines can run, and what did the last runs find?
+// Spark pipelines, a dialog to start them, and their last runs.
 
 import { enc, get, post } from "./api.js";
 import { ask, dialog, doing } from "./dialog.js";
@@ -10,7 +10,7 @@ import { pairsView } from "./payload.js";
 import { rights } from "./rights.js";
 import { table } from "./table.js";
 
-/** A field of the form for one option; what stays as it would be anyway is not sent. */
+/** The field of the form for one option; unchanged options are not sent. */
 function fieldOf(option) {
   const { name, help: hint, required, words = [], default: given } = option;
   const label = name.replaceAll("_", " ");
@@ -27,7 +27,7 @@ function fieldOf(option) {
   };
 }
 
-/** Where the server could not find out which options there are, they can be typed all the same. */
+/** Free text, if the server could not load the list of options. */
 const ANY = {
   name: "any",
   label: "Options",
@@ -35,10 +35,10 @@ const ANY = {
   rows: 5,
   span: true,
   placeholder: "name: value",
-  hint: "name: value on each line; `holdfast pipeline list` shows them.",
+  hint: "One option per line, as name: value; `holdfast pipeline list` shows them.",
 };
 
-/** A pipeline with its options; the server finds them out in some seconds after it was started. */
+/** A pipeline with its options; the server needs some seconds after its start to load them. */
 async function described(name) {
   for (let tries = 0; ; tries += 1) {
     const answer = await get("/pipelines");
@@ -53,7 +53,7 @@ function showRun(run) {
   const about = [
     ["State", run.state],
     ["Started", time(run.started_at)],
-    ["Took", run.ended_at ? duration((ms(run.ended_at) - ms(run.started_at)) / 1000) : "still running"],
+    ["Duration", run.ended_at ? duration((ms(run.ended_at) - ms(run.started_at)) / 1000) : "still running"],
   ];
   const rows = (run.rows ?? []).slice(0, 200);
   const names = Object.keys(rows[0] ?? {});
@@ -68,7 +68,7 @@ function showRun(run) {
         about.map(([label, value]) => [h("dt", label), h("dd", value)]),
       ),
       h("section", h("h3", "Options"), pairsView(run.options)),
-      h("section", h("h3", "What it found"), pairsView(run.facts)),
+      h("section", h("h3", "Results"), pairsView(run.facts)),
       rows.length
         ? h(
             "div.scroll",
@@ -105,7 +105,7 @@ function showRun(run) {
                   "thead",
                   h(
                     "tr",
-                    ["Log", "Part", "Offset", "End", "Lag"].map((text) => h("th", { scope: "col" }, text)),
+                    ["Log", "Batch", "Offset", "End", "Lag"].map((text) => h("th", { scope: "col" }, text)),
                   ),
                 ),
                 h(
@@ -138,7 +138,7 @@ export function page(view) {
     label: "Runs",
     key: (row) => row.id,
     open: (row) => look(row),
-    empty: "No pipeline has run here yet.",
+    empty: "No runs yet.",
     columns: [
       {
         id: "pipeline",
@@ -169,7 +169,7 @@ export function page(view) {
       },
       {
         id: "took",
-        label: "Took",
+        label: "Duration",
         num: true,
         cell: (row) => (row.ended_at ? duration((ms(row.ended_at) - ms(row.started_at)) / 1000) : "–"),
       },
@@ -191,11 +191,11 @@ export function page(view) {
       wide: true,
       text: pipeline.description,
       fields: form,
-      yes: "Start the run",
+      yes: "Start run",
       work: ({ any, ...values }) => post(`/pipelines/${enc(pipeline.name)}/runs`, { options: { ...any, ...values } }),
-      said: (started) => `${started.pipeline} is running.`,
+      said: (started) => `${started.pipeline} started.`,
     });
-    // A run notes itself when its process has come up, which takes some seconds: until then it is known here only.
+    // The process records the run after some seconds: until then it is known here only.
     if (run) begun.push(run);
     polling.now();
   }

@@ -1,9 +1,9 @@
-// How is this queue doing, and what can be done with it? Figures above, the rest in tabs.
+// One queue: figures at the top, everything else in tabs.
 
 import { del, get, post, queuePath } from "./api.js";
 import { confirm, doing } from "./dialog.js";
 import { h, renew } from "./dom.js";
-import { bytes, count, duration, exact, fromStore, plain, rate, rough } from "./format.js";
+import { bytes, count, duration, exact, fromStore, plain, plural, rate, rough } from "./format.js";
 import { crumbs, facts, figures, head, panel, stateBadge, tabs } from "./parts.js";
 import { go, link } from "./router.js";
 import { bindingsTab, consumersTab } from "./queue_routes.js";
@@ -21,21 +21,21 @@ export function page(view) {
   let row = null;
   let started = false;
   const state = h("span");
-  // Until it is known what the user may do, nothing can be pressed.
+  // The buttons are disabled until the user's permissions are known.
   const pause = h("button", { type: "button", disabled: true, onclick: () => togglePause() }, "Pause");
   const purge = h("button.danger", { type: "button", disabled: true, onclick: () => purgeIt() }, "Purge…");
   const remove = h("button.danger", { type: "button", disabled: true, onclick: () => deleteIt() }, "Delete…");
   const now = figures();
   const limits = h("div");
-  const fate = h("div");
+  const deadLetters = h("div");
   const may = (kind) => row?.may?.[kind] !== false;
   const lacks = (kind) => (may(kind) ? null : `Your user has no ${kind} permission for this queue.`);
   const context = { vhost, name, at, view, row: () => row, refresh: () => polling.now(), may, lacks };
-  /** A part of the page that needs a permission; without it the part says so. */
+  /** A tab that needs a permission; without it the tab says so. */
   const needing = (kind, make) => (body, signal) =>
-    may(kind) ? make(body, signal) : body.append(h("p.empty", `${lacks(kind)} This part is not shown.`));
+    may(kind) ? make(body, signal) : body.append(h("p.empty", `${lacks(kind)} This tab is not available.`));
   const shown = tabs({
-    label: `Parts of ${name}`,
+    label: `Tabs of ${name}`,
     chosen: view.query.get("tab"),
     onChoose: (tab) => view.keep({ tab: tab === "messages" ? null : tab }),
     signal: view.signal,
@@ -55,7 +55,7 @@ export function page(view) {
     head([crumbs("queues", "Queues", name, vhost), " ", state], pause, purge, remove),
     limits,
     now.element,
-    fate,
+    deadLetters,
     shown.element,
   );
 
@@ -64,7 +64,7 @@ export function page(view) {
     await doing(
       pause,
       () => post(at(resume ? "/resume" : "/pause")),
-      resume ? `${name} delivers again.` : `${name} is paused: nothing is delivered.`,
+      resume ? `${name} is resumed.` : `${name} is paused: it delivers no messages.`,
     );
     polling.now();
   }
@@ -72,12 +72,12 @@ export function page(view) {
   async function purgeIt() {
     await confirm({
       title: `Purge ${name}`,
-      text: `All ${count((row?.ready ?? 0) + (row?.delayed ?? 0))} messages that wait are removed from the queue. The log keeps them until retention takes them; a replay can bring them back.`,
-      yes: "Purge the queue",
+      text: `This removes all ready and delayed messages (${count((row?.ready ?? 0) + (row?.delayed ?? 0))}) from the queue. The log keeps them until retention drops them; until then a replay can deliver them again.`,
+      yes: "Purge queue",
       typed: name,
       danger: true,
       work: () => post(at("/purge")),
-      said: (answer) => `${count(answer.purged)} messages were removed from ${name}.`,
+      said: (answer) => `${plural(answer.purged, "message")} removed from ${name}.`,
     });
     polling.now();
   }
@@ -85,12 +85,12 @@ export function page(view) {
   async function deleteIt() {
     const done = await confirm({
       title: `Delete ${name}`,
-      text: "The queue, its bindings and all its messages are deleted. This cannot be taken back.",
-      yes: "Delete the queue",
+      text: "This deletes the queue, its bindings and all its messages. It cannot be undone.",
+      yes: "Delete queue",
       typed: name,
       danger: true,
       work: () => del(at("")),
-      said: `The queue ${name} is deleted.`,
+      said: `Queue ${name} deleted.`,
     });
     if (done) go("queues");
   }
@@ -114,7 +114,7 @@ export function page(view) {
         ? h(
             "p.notice",
             { role: "status" },
-            `Your user has no ${missing.join(", ")} permission for this queue: what needs it is not shown, or cannot be pressed.`,
+            `Your user has no ${missing.join(", ")} permission for this queue. Tabs and buttons that need it are not available.`,
           )
         : [],
     );
@@ -126,10 +126,10 @@ export function page(view) {
       ["Oldest", rough(row.oldest_age), row.oldest_age === null ? "" : `${row.oldest_age} s`],
       ["Lag", count(row.lag), exact(row.lag)],
       ["Put", rate(row.put_rate), String(row.put_rate)],
-      ["Out", rate(row.lease_rate), String(row.lease_rate)],
+      ["Delivered", rate(row.lease_rate), String(row.lease_rate)],
       ["Acked", rate(row.ack_rate), String(row.ack_rate)],
     ]);
-    renew(fate, [row.died, row.dead_letters_dropped, row.dead_letter_queues], () => fateOf(row));
+    renew(deadLetters, [row.died, row.dead_letters_dropped, row.dead_letter_queues], () => deadLettersOf(row));
     shown.number("leases", stats?.leases);
     shown.number("delayed", row.delayed);
     shown.number("dead", row.dead_letter_exchange ? row.died : stats?.dead);
@@ -143,14 +143,14 @@ export function page(view) {
   polling.running.catch(() => {});
 }
 
-/** How many dead letters there are; of a queue whose dead letters go to an exchange, how many went. */
+/** The number of dead letters; for a queue with a dead-letter exchange, how many were sent there. */
 function deadFigure(row) {
-  const [label, dead] = row.dead_letter_exchange ? ["Died", row.died] : ["Dead", row.stats?.dead];
+  const [label, dead] = row.dead_letter_exchange ? ["Dead-lettered", row.died] : ["Dead letters", row.stats?.dead];
   return [label, count(dead), exact(dead), dead ? "warn" : ""];
 }
 
-/** Where the dead letters of this queue went, and how many were lost. */
-function fateOf(row) {
+/** The queues that received the dead letters of this queue, and how many were lost. */
+function deadLettersOf(row) {
   if (!row.dead_letter_exchange || !row.died) return [];
   const queues = row.dead_letter_queues.map((one) => [
     " ",
@@ -161,22 +161,22 @@ function fateOf(row) {
   const lost = row.dead_letters_dropped;
   return h(
     `p.${lost ? "notice.bad" : "quiet"}`,
-    `Dead letters of this queue: ${count(row.died)}, through ${exchange ? `the exchange ${exchange}` : "the default exchange"} to`,
+    `Dead letters of this queue: ${count(row.died)}, routed by ${exchange ? `the exchange ${exchange}` : "the default exchange"} to`,
     queues.length ? queues : " no queue",
     ".",
-    lost ? ` ${count(lost)} were taken by no queue and are lost: declare the exchange, and bind a queue to it.` : "",
+    lost ? ` ${count(lost)} were lost because no queue received them: declare the exchange, and bind a queue to it.` : "",
   );
 }
 
 const WORDS = { lease: "s", ttl: "s", dedup_window: "s", starvation: "s", history: "s" };
 
-/** Settings and lifetime counts. */
+/** Settings and counters. */
 function settingsTab(context) {
   return (body, signal) => {
     const chosen = facts();
     const counted = facts();
     body.append(
-      h("div.grid2", panel("Settings", null, chosen.element), panel("Since the beginning", null, counted.element)),
+      h("div.grid2", panel("Settings", null, chosen.element), panel("Counters", null, counted.element)),
     );
     context.view.poll(
       async () => {

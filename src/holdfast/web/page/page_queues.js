@@ -1,4 +1,4 @@
-// Which queues are there, and how is each doing? Paged, filtered and sorted by the server.
+// List of queues: paged, filtered and sorted by the server.
 
 import { get, post, rabbit } from "./api.js";
 import { ask } from "./dialog.js";
@@ -54,14 +54,14 @@ export const COLUMNS = [
   },
   {
     id: "lease",
-    label: "Out",
+    label: "Deliver",
     num: true,
     sort: "lease_rate",
     cell: (row) => ({ text: rate(row.lease_rate), title: String(row.lease_rate) }),
   },
   {
     id: "ack",
-    label: "Acked",
+    label: "Ack",
     num: true,
     sort: "ack_rate",
     cell: (row) => ({ text: rate(row.ack_rate), title: String(row.ack_rate) }),
@@ -73,23 +73,23 @@ async function create(view) {
   const form = fields([
     { name: "name", label: "Name", required: true, autofocus: true },
     { name: "vhost", label: "Virtual host", kind: "choice", options: hosts.map((one) => one.name), value: "/" },
-    { name: "ttl", label: "Time to live, seconds", kind: "number", placeholder: "for ever" },
-    { name: "x-max-length", label: "Messages at most", kind: "whole", placeholder: "any number" },
-    { name: "x-max-length-bytes", label: "Bytes at most", kind: "whole", placeholder: "any number" },
+    { name: "ttl", label: "Time to live, seconds", kind: "number", placeholder: "no limit" },
+    { name: "x-max-length", label: "Maximum messages", kind: "whole", placeholder: "no limit" },
+    { name: "x-max-length-bytes", label: "Maximum bytes", kind: "whole", placeholder: "no limit" },
     {
       name: "x-overflow",
       label: "When full",
       kind: "choice",
       options: [
-        ["", "drop the oldest"],
-        ["reject-publish", "refuse the new"],
-        ["reject-publish-dlx", "the new becomes a dead letter"],
+        ["", "drop the oldest message"],
+        ["reject-publish", "reject new messages"],
+        ["reject-publish-dlx", "dead-letter new messages"],
       ],
     },
-    { name: "x-dead-letter-exchange", label: "Dead letters go to exchange", placeholder: "nowhere" },
-    { name: "x-dead-letter-routing-key", label: "With the routing key", placeholder: "their own" },
-    { name: "x-delivery-limit", label: "Deliveries at most", kind: "whole", placeholder: "any number" },
-    { name: "x-max-priority", label: "Highest priority", kind: "whole", placeholder: "none" },
+    { name: "x-dead-letter-exchange", label: "Dead-letter exchange", placeholder: "none" },
+    { name: "x-dead-letter-routing-key", label: "Dead-letter routing key", placeholder: "unchanged" },
+    { name: "x-delivery-limit", label: "Delivery limit", kind: "whole", placeholder: "no limit" },
+    { name: "x-max-priority", label: "Maximum priority", kind: "whole", placeholder: "none" },
     {
       name: "more",
       label: "Other arguments",
@@ -97,21 +97,21 @@ async function create(view) {
       rows: 2,
       span: true,
       placeholder: "x-single-active-consumer: true",
-      hint: "name: value on each line, as AMQP has them.",
+      hint: "One AMQP argument per line, as name: value.",
     },
   ]);
   const made = await ask({
     title: "Create a queue",
     fields: form,
-    yes: "Create the queue",
-    text: "It is durable. What is left empty takes its default.",
+    yes: "Create queue",
+    text: "The queue is durable. Empty fields keep their defaults.",
     work: ({ name, vhost, ttl, more, ...named }) =>
       post("/queues", {
         name,
         vhost,
         arguments: { ...named, ...(ttl === undefined ? {} : { "x-message-ttl": Math.round(ttl * 1000) }), ...more },
       }),
-    said: (row) => `The queue ${row.name} is there.`,
+    said: (row) => `Queue ${row.name} created.`,
   });
   if (made) go("queues", made.vhost, made.name);
 }
@@ -128,7 +128,7 @@ export function page(view) {
     columns: COLUMNS,
     key: (row) => `${row.vhost}/${row.name}`,
     open: (row) => go("queues", row.vhost, row.name),
-    empty: "No queue fits. Create one, or change the filter.",
+    empty: "No matching queues. Create one, or change the filter.",
     sort: query.get("sort") ?? "name",
     reverse: query.get("reverse") === "true",
     onSort: (sort, reverse) => change({ sort, reverse: reverse || null, page: null }),
@@ -142,7 +142,7 @@ export function page(view) {
   const host = chooser("Virtual host", [["", "all"]], query.get("vhost") ?? "", (vhost) =>
     change({ vhost, page: null }),
   );
-  const size = chooser("A page", SIZES, query.get("size") ?? "100", (value) =>
+  const size = chooser("Per page", SIZES, query.get("size") ?? "100", (value) =>
     change({ size: value === "100" ? null : value, page: null }),
   );
   const filter = filterBox("Filter by name", query.get("name"), (name) => change({ name, page: null }));

@@ -1,4 +1,4 @@
-// What happened to this record? Its versions, two of them side by side, and how to change it.
+// One record: its versions, two of them side by side, and dialogs to change and delete it.
 
 import { del, enc, get, patch, path, post } from "./api.js";
 import { ask, confirm, doing } from "./dialog.js";
@@ -11,16 +11,16 @@ import { rights } from "./rights.js";
 import { go, link } from "./router.js";
 import { table } from "./table.js";
 
-/** When a version was made, to the millisecond: several may share a second. */
+/** The time of a version, to the millisecond: several may share a second. */
 const stamp = (version) => `${clock(msOf(version))}.${String(msOf(version) % 1000).padStart(3, "0")}`;
 const lines = (value) => (value === undefined ? "" : typeof value === "string" ? value : json(value, 2));
 
-/** One side: every field; what the other has differently is marked. */
+/** One side: every field; those that differ from the other side are marked. */
 function side(label, version, other, mark) {
   if (!version) return panel(label, null, h("p.quiet", "No such version."));
   const when = h("span.quiet", stamp(version.version));
   if (version.deleted) return panel(label, when, badge("deleted", "bad"));
-  if (!version.values) return panel(label, when, h("p.quiet", "This version is not kept: only what changed in it."));
+  if (!version.values) return panel(label, when, h("p.quiet", "Only the changes of this version are kept."));
   const names = [...new Set([...Object.keys(version.values), ...Object.keys(other?.values ?? {})])];
   return panel(
     label,
@@ -30,7 +30,7 @@ function side(label, version, other, mark) {
       names.map((name) => {
         const text = lines(version.values[name]);
         const same = text === lines(other?.values?.[name]);
-        const shown = version.values[name] === undefined ? "(not there)" : text;
+        const shown = version.values[name] === undefined ? "(not set)" : text;
         return [h("dt", name), h("dd.mono", same ? shown : h(mark, shown))];
       }),
     ),
@@ -63,11 +63,11 @@ export function page(view) {
   const list = table({
     label: "Versions",
     key: (row) => row.version,
-    empty: "No version is known.",
+    empty: "No versions.",
     columns: [
       {
         id: "when",
-        label: "Version of",
+        label: "Version",
         main: true,
         nowrap: true,
         cell: (row) => ({ text: stamp(row.version), title: `version ${row.version}` }),
@@ -84,7 +84,7 @@ export function page(view) {
       },
       {
         id: "what",
-        label: "What changed",
+        label: "Changes",
         wide: true,
         cell: (row) => ({ mark: String(row.version), node: said(row) }),
       },
@@ -139,13 +139,13 @@ export function page(view) {
       () =>
         versions.length > 1
           ? [side("Before", left, right, "del"), side("After", right, left, "ins")]
-          : [side("The record", right, right, "ins")],
+          : [side("Record", right, right, "ins")],
     );
     list.update(versions);
   }
 
-  /** Show what was just changed: an answer to what was asked before is not about that. */
-  function anew() {
+  /** Load the record again after a change; responses to earlier requests are ignored. */
+  function reload() {
     changes += 1;
     chosen = { left: null, right: null };
     polling.now();
@@ -156,7 +156,7 @@ export function page(view) {
     const form = fields([
       {
         name: "values",
-        label: "The record as JSON",
+        label: "Record (JSON)",
         kind: "json",
         rows: 14,
         span: true,
@@ -169,35 +169,35 @@ export function page(view) {
       title: `Change ${key}`,
       wide: true,
       fields: form,
-      yes: "Change the record",
-      text: "Only the fields that differ are changed; null removes a value. If somebody else changed it meanwhile, you are told.",
+      yes: "Save record",
+      text: "Only fields that differ are written; null removes a value. The change is rejected if the record has been changed meanwhile.",
       work: async ({ values }) => {
         const changes = {};
         for (const field of new Set([...Object.keys(values), ...Object.keys(record.values)])) {
           if (lines(values[field]) !== lines(record.values[field])) changes[field] = values[field] ?? null;
         }
-        if (!Object.keys(changes).length) throw new Error("Nothing differs.");
+        if (!Object.keys(changes).length) throw new Error("Nothing was changed.");
         return patch(at, { changes: [json(changes)], if_version: record.version });
       },
-      said: "The record is changed.",
+      said: "Record saved.",
     });
-    anew();
+    reload();
   }
 
   async function deleteIt() {
-    const fates = ["The record is marked as deleted and can come back.", "The record is gone, and cannot come back."];
-    const fate = h("span", fates[0]);
+    const effects = ["The record is marked as deleted and can be restored.", "The record is removed and cannot be restored."];
+    const effect = h("span", effects[0]);
     const hard = h("input", {
       type: "checkbox",
       disabled: Boolean(may.lacks("table_erase")),
       title: may.lacks("table_erase"),
-      onchange: () => (fate.textContent = fates[Number(hard.checked)]),
+      onchange: () => (effect.textContent = effects[Number(hard.checked)]),
     });
     const done = await confirm({
       title: `Delete ${key}`,
-      text: fate,
-      details: h("label.row", hard, "Remove it for good, with its history"),
-      yes: "Delete the record",
+      text: effect,
+      details: h("label.row", hard, "Delete permanently, with its history"),
+      yes: "Delete record",
       typed: key,
       when: hard,
       danger: true,
@@ -205,17 +205,17 @@ export function page(view) {
         await del(at, { hard: hard.checked ? true : null });
         return { hard: hard.checked };
       },
-      said: `Record ${key} is deleted.`,
+      said: `Record ${key} deleted.`,
     });
     if (done?.hard) go("tables", name);
     else if (done) {
-      anew();
+      reload();
     }
   }
 
   async function undelete() {
-    await doing(back, () => post(`${at}/undelete`), `Record ${key} is back.`);
-    anew();
+    await doing(back, () => post(`${at}/undelete`), `Record ${key} restored.`);
+    reload();
   }
 
   const polling = view.poll(
@@ -231,7 +231,7 @@ export function page(view) {
       versions = past.versions.length
         ? [...past.versions].sort((a, b) => (BigInt(b.version) > BigInt(a.version) ? 1 : -1))
         : [];
-      // Where the past is not kept, the present version is known whole all the same.
+      // If earlier versions are not kept, the present one is complete nevertheless.
       const latest = versions.find((one) => String(one.version) === String(now.version));
       if (!latest) versions.unshift({ version: now.version, values: now.values, deleted: now.deleted, changes: [] });
       else latest.values ??= now.values;

@@ -1,4 +1,4 @@
-// Which records are in this table, now or as it was? Found by a condition, in an order, at a time.
+// Records of a table: filtered, ordered, now or as of an earlier time.
 
 import { get, path, post } from "./api.js";
 import { ask } from "./dialog.js";
@@ -14,14 +14,14 @@ const SIZE = 100;
 const COLUMNS_MOST = 8;
 /** A version is 44 bits of Unix milliseconds and 20 bits of count. */
 export const msOf = (version) => (version === null || version === undefined ? null : Number(BigInt(version) >> 20n));
-/** A value in a cell: a time without what is nought. */
+/** A value in a cell: a time without its zero seconds. */
 const shown = (value) =>
   plain(value)
     .slice(0, 200)
     .replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:00)?Z$/, "$1 $2")
     .replace(/^(\[\]|\{\})$/, "–");
 const keyText = (key) => (Array.isArray(key) ? key.map(plain).join(", ") : plain(key));
-/** Keys that the store gives say nothing to the eye: their end tells them apart. */
+/** Generated keys differ only near their end. */
 const shortKey = (text) => (text.length > 16 ? `…${text.slice(-10)}` : text);
 export const recordKey = (key) => (typeof key === "object" && key !== null ? json(key) : String(key));
 
@@ -38,7 +38,7 @@ async function addRecord(at, about, done) {
   const form = fields([
     {
       name: "record",
-      label: "The record as JSON",
+      label: "Record (JSON)",
       kind: "json",
       rows: 12,
       span: true,
@@ -51,7 +51,7 @@ async function addRecord(at, about, done) {
     title: `Add a record to ${about.name}`,
     wide: true,
     fields: form,
-    yes: "Add the record",
+    yes: "Add record",
     work: async ({ record }) => {
       const { outcomes } = await post(`${at}/records`, { records: [record] });
       const [one] = outcomes;
@@ -61,12 +61,12 @@ async function addRecord(at, about, done) {
       if (errors) throw new Error(errors);
       return one;
     },
-    said: (one) => `Record ${keyText(one.key)} is there.`,
+    said: (one) => `Record ${keyText(one.key)} added.`,
   });
   if (added) done();
 }
 
-/** A slider over the time of the table's versions; calls back with a time (ISO), or null for now. */
+/** A slider over the time of the table's versions; calls `onChange` with a time (ISO), or null for now. */
 function timeSlider(onChange) {
   const range = h("input", {
     type: "range",
@@ -74,19 +74,19 @@ function timeSlider(onChange) {
     max: 1000,
     value: 1000,
     "aria-label": "As of",
-    oninput: told,
+    oninput: showTime,
     onchange: chosen,
   });
   const text = h("output", "now");
   const back = h(
     "button.small",
-    { type: "button", hidden: true, onclick: () => ((range.value = 1000), told(), chosen()) },
+    { type: "button", hidden: true, onclick: () => ((range.value = 1000), showTime(), chosen()) },
     "Now",
   );
   let first = null;
   const at = () =>
     first === null || Number(range.value) >= 1000 ? null : first + ((Date.now() - first) * Number(range.value)) / 1000;
-  function told() {
+  function showTime() {
     const when = at();
     text.textContent = when === null ? "now" : clock(when);
     range.setAttribute("aria-valuetext", text.textContent);
@@ -139,7 +139,7 @@ export function page(view) {
     checked: view.query.get("deleted") === "true",
     onchange: () => again(),
   });
-  const more = h("button", { type: "button", hidden: true, onclick: () => load(next) }, "More");
+  const more = h("button", { type: "button", hidden: true, onclick: () => load(next) }, "Load more");
   const slider = timeSlider((when) => {
     asOf = when;
     again();
@@ -150,8 +150,8 @@ export function page(view) {
     where,
     order,
     suggestions,
-    h("label.row", deleted, "Deleted too"),
-    h("button", { type: "submit" }, "Find"),
+    h("label.row", deleted, "Include deleted"),
+    h("button", { type: "submit" }, "Search"),
   );
   const may = rights({ resource: "table", name });
   const add = may.guard(
@@ -243,7 +243,7 @@ export function page(view) {
         facts,
         [about.count, about.deleted, about.indexes, about.key, about.keep_all_versions],
         () =>
-          `${count(about.count)} records, ${count(about.deleted)} deleted. Key: ${(about.key ?? []).join(", ") || "given by the store"}. Indexes: ${(about.indexes ?? []).map((one) => (typeof one === "string" ? one : one.name)).join(", ") || "none"}. ${about.keep_all_versions ? "All versions are kept." : "Only the latest version is kept: the past cannot be seen."}`,
+          `${count(about.count)} records, ${count(about.deleted)} deleted. Key: ${(about.key ?? []).join(", ") || "generated"}. Indexes: ${(about.indexes ?? []).map((one) => (typeof one === "string" ? one : one.name)).join(", ") || "none"}. ${about.keep_all_versions ? "All versions are kept." : "Only the latest versions are kept: earlier ones cannot be shown."}`,
       );
       slider.element.hidden = !about.keep_all_versions;
       if (!list) {
@@ -252,7 +252,7 @@ export function page(view) {
           columns: columns(),
           key: (row) => recordKey(row.key),
           open: (row) => go("tables", name, recordKey(row.key)),
-          empty: "No record fits.",
+          empty: "No matching records.",
         });
         refill(place, list.element);
         refill(
@@ -260,7 +260,7 @@ export function page(view) {
           about.fields.map((one) => h("option", { value: one.name })),
         );
       }
-      // Figures follow by themselves; records stay as they were found, unless it is the first page of now.
+      // Figures are refreshed; records are not, except the first page of the present state.
       if (asOf === null && rows.length <= SIZE) await again();
     },
     { every: 4000 },

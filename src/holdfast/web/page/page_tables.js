@@ -1,4 +1,4 @@
-// Which tables are there?
+// List of tables.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
@@ -6,7 +6,7 @@ import { badge, cells, filterBox, head } from "./parts.js";
 import { go } from "./router.js";
 import { table } from "./table.js";
 
-/** A table that cannot be opened says why. */
+/** The state of a table; for one that cannot be opened, the reason. */
 function stateOf(row) {
   if (!row.error) return cells.state(row.state ?? "ok");
   return { mark: row.error, title: row.error, node: [badge("not open", "bad"), h("small.quiet", ` ${row.error}`)] };
@@ -19,7 +19,7 @@ export function page(view) {
     label: "Tables",
     key: (row) => row.name,
     open: (row) => go("tables", row.name),
-    empty: "No table fits.",
+    empty: "No matching tables.",
     columns: [
       { id: "name", label: "Table", main: true, cell: (row) => cells.link(row.name, "tables", row.name) },
       { id: "state", label: "State", cell: stateOf },

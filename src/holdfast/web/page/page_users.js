@@ -1,4 +1,4 @@
-// Who may come in, and do what? Users, their rights in virtual hosts, the hosts, and your own tokens.
+// Users, their permissions in virtual hosts, the virtual hosts, and tokens.
 
 import { del, enc, get, post, rabbit, session } from "./api.js";
 import { ask, confirm, dialog } from "./dialog.js";
@@ -8,7 +8,7 @@ import { fields } from "./form.js";
 import { badge, cells, head } from "./parts.js";
 import { table } from "./table.js";
 
-const TAGS = "administrator, monitoring, policymaker, management; empty: AMQP only.";
+const TAGS = "administrator, monitoring, policymaker or management, separated by commas; without a tag most pages are not available.";
 const tagsOf = (tags) =>
   (Array.isArray(tags) ? tags : String(tags ?? "").split(",")).map((one) => one.trim()).filter(Boolean);
 const LIFETIMES = [
@@ -21,16 +21,16 @@ const LIFETIMES = [
 
 function tokensSection(view) {
   const list = table({
-    label: "Your tokens",
+    label: "Tokens",
     key: (row) => row.id,
-    empty: "You have no tokens.",
+    empty: "No tokens.",
     columns: [
       { id: "name", label: "Token", main: true, cell: (row) => row.name || "(no name)" },
       { id: "user", label: "User", cell: (row) => row.user },
-      { id: "created", label: "Made", num: true, cell: (row) => cells.ago(row.created_at) },
+      { id: "created", label: "Created", num: true, cell: (row) => cells.ago(row.created_at) },
       {
         id: "expires",
-        label: "Runs out",
+        label: "Expires",
         num: true,
         cell: (row) => (row.expires_at ? cells.ago(row.expires_at) : "never"),
       },
@@ -39,20 +39,20 @@ function tokensSection(view) {
         label: "",
         cell: (row) => ({
           mark: String(row.id),
-          node: h("button.small.danger", { type: "button", onclick: () => drop(row) }, "Delete…"),
+          node: h("button.small.danger", { type: "button", onclick: () => drop(row) }, "Revoke…"),
         }),
       },
     ],
   });
   async function add() {
     const form = fields([
-      { name: "name", label: "What it is for", required: true, autofocus: true },
-      { name: "lifetime", label: "Lives for", kind: "choice", options: LIFETIMES, value: 86400 },
+      { name: "name", label: "Name", required: true, autofocus: true },
+      { name: "lifetime", label: "Lifetime", kind: "choice", options: LIFETIMES, value: 86400 },
     ]);
     const made = await ask({
       title: "Create a token",
       fields: form,
-      yes: "Create",
+      yes: "Create token",
       work: ({ name, lifetime }) => post("/tokens", { name, lifetime: Number(lifetime) }),
     });
     if (!made) return;
@@ -69,27 +69,27 @@ function tokensSection(view) {
       title: "Your new token",
       body: h(
         "div.stack",
-        h("p", "This is the only time that it is shown. Send it as ", h("code", "Authorization: Bearer …")),
+        h("p", "The token is shown only once. Send it as ", h("code", "Authorization: Bearer …")),
         h("code.secret", made.token),
-        h("div.actions", copy, h("button.primary", { type: "button", onclick: () => shown.close() }, "I have kept it")),
+        h("div.actions", copy, h("button.primary", { type: "button", onclick: () => shown.close() }, "I have saved it")),
       ),
     });
   }
   async function drop(row) {
     await confirm({
-      title: "Delete a token",
-      text: `Who uses ${row.name || "it"} can no longer come in.`,
-      yes: "Delete the token",
+      title: "Revoke token",
+      text: `Programs that use ${row.name || "it"} can no longer authenticate.`,
+      yes: "Revoke token",
       danger: true,
       work: () => del(`/tokens/${enc(row.id)}`),
-      said: "The token is deleted.",
+      said: "Token revoked.",
     });
     polling.now();
   }
   const element = h(
     "section.panel.flush",
-    { "aria-label": "Your tokens" },
-    h("header", h("h2", "Your tokens"), h("button", { type: "button", onclick: add }, "Create a token")),
+    { "aria-label": "Tokens" },
+    h("header", h("h2", "Tokens"), h("button", { type: "button", onclick: add }, "Create a token")),
     list.element,
   );
   const polling = view.poll(
@@ -111,7 +111,7 @@ function userForm(user) {
       kind: "password",
       required: !user,
       autocomplete: "new-password",
-      hint: user ? "Left empty: it stays as it is." : "",
+      hint: user ? "Leave it empty to keep the present password." : "",
     },
     { name: "tags", label: "Tags", value: user ? tagsOf(user.tags).join(", ") : "", hint: TAGS, span: true },
   ]);
@@ -122,12 +122,12 @@ function permissionForm(user, hosts, known) {
     { name: "vhost", label: "Virtual host", kind: "choice", options: hosts, value: known?.vhost ?? hosts[0] },
     {
       name: "configure",
-      label: "May declare and delete",
+      label: "Configure",
       value: known?.configure ?? ".*",
-      hint: "A regular expression of names; empty: none.",
+      hint: "Regular expression for names of queues and exchanges; empty: none.",
     },
-    { name: "write", label: "May write to", value: known?.write ?? ".*" },
-    { name: "read", label: "May read from", value: known?.read ?? ".*" },
+    { name: "write", label: "Write", value: known?.write ?? ".*" },
+    { name: "read", label: "Read", value: known?.read ?? ".*" },
   ]);
 }
 
@@ -135,7 +135,7 @@ function usersSection(view) {
   let hosts = ["/"];
   let permissions = [];
   const again = () => polling.now();
-  const rights = (user) => permissions.filter((one) => one.user === user.name);
+  const permissionsOf = (user) => permissions.filter((one) => one.user === user.name);
   const users = table({
     label: "Users",
     key: (row) => row.name,
@@ -155,42 +155,42 @@ function usersSection(view) {
         cell: (row) => ({ mark: String(row.tags), node: tagsOf(row.tags).map((one) => badge(one, "plain")) }),
       },
       {
-        id: "rights",
-        label: "Rights",
+        id: "permissions",
+        label: "Permissions",
         wide: true,
         cell: (row) => ({
-          mark: JSON.stringify(rights(row)),
-          node: rights(row).length
-            ? rights(row).map((one) =>
+          mark: JSON.stringify(permissionsOf(row)),
+          node: permissionsOf(row).length
+            ? permissionsOf(row).map((one) =>
                 h(
                   "div.row",
                   h("b", one.vhost),
                   h(
                     "code",
-                    { title: "declare, write, read" },
+                    { title: "configure, write, read" },
                     [one.configure, one.write, one.read].map((each) => each || "(none)").join("  "),
                   ),
                   h(
                     "button.small",
                     {
                       type: "button",
-                      "aria-label": `Change the rights of ${row.name} in ${one.vhost}`,
+                      "aria-label": `Edit the permissions of ${row.name} in ${one.vhost}`,
                       onclick: () => grant(row, one),
                     },
-                    "Change",
+                    "Edit",
                   ),
                   h(
                     "button.small.danger",
                     {
                       type: "button",
-                      "aria-label": `Take the rights of ${row.name} in ${one.vhost}`,
+                      "aria-label": `Revoke the permissions of ${row.name} in ${one.vhost}`,
                       onclick: () => revoke(row, one),
                     },
-                    "Take",
+                    "Revoke",
                   ),
                 ),
               )
-            : h("span.quiet", "none: no virtual host is open to it"),
+            : h("span.quiet", "none: no access to any virtual host"),
         }),
       },
       {
@@ -200,8 +200,8 @@ function usersSection(view) {
           mark: `${row.name}${row.tags}${hosts.length}`,
           node: h(
             "div.row",
-            h("button.small", { type: "button", onclick: () => edit(row) }, "Change…"),
-            h("button.small", { type: "button", onclick: () => grant(row) }, "Rights…"),
+            h("button.small", { type: "button", onclick: () => edit(row) }, "Edit…"),
+            h("button.small", { type: "button", onclick: () => grant(row) }, "Permissions…"),
             h("button.small.danger", { type: "button", onclick: () => drop(row) }, "Delete…"),
           ),
         }),
@@ -210,65 +210,65 @@ function usersSection(view) {
   });
   async function edit(user) {
     await ask({
-      title: user ? `Change ${user.name}` : "Add a user",
+      title: user ? `Edit ${user.name}` : "Add a user",
       fields: userForm(user),
-      yes: user ? "Change the user" : "Add the user",
+      yes: user ? "Save" : "Add user",
       work: ({ name, password, tags }) => {
-        // Definitions without a password leave the user's own; hashes need not travel, and not everybody sees them.
+        // Definitions without a password keep the present one; no hash has to be sent, and not every caller sees it.
         if (!password) return rabbit.post("/definitions", { users: [{ name: user.name, tags: tags ?? "" }] });
         return rabbit.put(`/users/${enc(user?.name ?? name)}`, { password, tags: tags ?? "" });
       },
-      said: "Done: it holds at once.",
+      said: "User saved.",
     });
     again();
   }
   async function grant(user, known) {
     await ask({
-      title: `Rights of ${user.name}`,
+      title: `Permissions of ${user.name}`,
       fields: permissionForm(user, hosts, known),
-      yes: "Grant",
+      yes: "Save permissions",
       work: ({ vhost, configure = "", write = "", read = "" }) =>
         rabbit.put(`/permissions/${enc(vhost)}/${enc(user.name)}`, { configure, write, read }),
-      said: `The rights of ${user.name} are kept.`,
+      said: `Permissions of ${user.name} saved.`,
     });
     again();
   }
   async function revoke(user, known) {
     await confirm({
-      title: `Take the rights of ${user.name}`,
+      title: `Revoke permissions of ${user.name}`,
       text: `${user.name} can no longer use the virtual host ${known.vhost}.`,
-      yes: "Take them",
+      yes: "Revoke permissions",
       danger: true,
       work: () => rabbit.del(`/permissions/${enc(known.vhost)}/${enc(user.name)}`),
-      said: "Taken.",
+      said: "Permissions revoked.",
     });
     again();
   }
   async function drop(user) {
     await confirm({
       title: `Delete ${user.name}`,
-      text: "Its rights go with it; its connections are closed.",
-      yes: "Delete the user",
+      text: "This deletes the user with all permissions, and closes the user's connections.",
+      yes: "Delete user",
       typed: user.name,
       danger: true,
       work: () => rabbit.del(`/users/${enc(user.name)}`),
-      said: `The user ${user.name} is deleted.`,
+      said: `User ${user.name} deleted.`,
     });
     again();
   }
-  const places = table({
+  const vhosts = table({
     label: "Virtual hosts",
     key: (row) => row.name,
     columns: [
       { id: "name", label: "Virtual host", main: true, cell: (row) => row.name },
-      { id: "says", label: "About", wide: true, cell: (row) => row.description || "–" },
+      { id: "description", label: "Description", wide: true, cell: (row) => row.description || "–" },
       {
         id: "messages",
-        label: "Messages of AMQP",
+        label: "AMQP messages",
         num: true,
         cell: (row) => ({
           text: count(row.messages),
-          title: `${exact(row.messages)}; those of queues that only programs use are not among them: see Queues`,
+          title: `${exact(row.messages)}, without those in queues that are not declared in the broker: see Queues`,
         }),
       },
       {
@@ -289,23 +289,23 @@ function usersSection(view) {
       title: "Add a virtual host",
       fields: fields([
         { name: "name", label: "Name", required: true, autofocus: true },
-        { name: "description", label: "About" },
+        { name: "description", label: "Description" },
       ]),
-      yes: "Add",
+      yes: "Add virtual host",
       work: ({ name, ...rest }) => rabbit.put(`/vhosts/${enc(name)}`, rest),
-      said: "The virtual host is there.",
+      said: "Virtual host added.",
     });
     again();
   }
   async function dropHost(row) {
     await confirm({
       title: `Delete ${row.name}`,
-      text: "All its exchanges, queues and messages are deleted.",
-      yes: "Delete the virtual host",
+      text: "This deletes the virtual host with all its exchanges, queues and messages. It cannot be undone.",
+      yes: "Delete virtual host",
       typed: row.name,
       danger: true,
       work: () => rabbit.del(`/vhosts/${enc(row.name)}`),
-      said: "The virtual host is deleted.",
+      said: "Virtual host deleted.",
     });
     again();
   }
@@ -321,20 +321,20 @@ function usersSection(view) {
       "section.panel.flush",
       { "aria-label": "Virtual hosts" },
       h("header", h("h2", "Virtual hosts"), h("button", { type: "button", onclick: addHost }, "Add a virtual host")),
-      places.element,
+      vhosts.element,
     ),
   );
   const polling = view.poll(
     async (signal) => {
-      const [people, places_, given] = await Promise.all([
+      const [people, found, given] = await Promise.all([
         rabbit.get("/users", signal),
         rabbit.get("/vhosts", signal),
         rabbit.get("/permissions", signal),
       ]);
       permissions = given;
-      hosts = places_.map((one) => one.name);
+      hosts = found.map((one) => one.name);
       users.update(people);
-      places.update(places_);
+      vhosts.update(found);
     },
     { every: 5000 },
   );
@@ -342,9 +342,9 @@ function usersSection(view) {
 }
 
 export function page(view) {
-  view.title("Users and access");
-  view.root.append(head("Users and access"));
+  view.title("Users and permissions");
+  view.root.append(head("Users and permissions"));
   if (session.is("administrator")) view.root.append(usersSection(view));
-  else view.root.append(h("p.notice", "Users and virtual hosts are shown to administrators."));
+  else view.root.append(h("p.notice", "Users and virtual hosts are visible to administrators only."));
   view.root.append(tokensSection(view));
 }

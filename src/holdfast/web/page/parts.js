@@ -1,4 +1,4 @@
-// Which small parts do many pages share? Heads, figures, facts, badges, tabs, choices.
+// Small parts that many pages share: headings, figures, facts, badges, tabs and choices.
 
 import { h, refill, renew } from "./dom.js";
 import { ago, bytes, count, exact, iso, rough, short, since } from "./format.js";
@@ -9,7 +9,7 @@ export function head(title, ...actions) {
   return h("div.head", h("h1", title), actions);
 }
 
-/** A title below another: "Queues / orders", with the virtual host if it is not the first one. */
+/** A title with its parent: "Queues / orders", with the virtual host unless it is /. */
 export function crumbs(page, text, name, vhost = "/") {
   const above = [h("a", { href: `#/${page}` }, text), vhost === "/" ? "" : ` / ${vhost}`, " / "];
   return [h("span.crumbs", above), h("span", { title: name }, short(name))];
@@ -49,7 +49,7 @@ export function facts() {
   };
 }
 
-/** A word with a colour and a sign: ok, warn, bad or none of them. */
+/** A word with a colour and a symbol: ok, warn, bad or neither. */
 export function badge(text, kind = "") {
   return h(`span.badge${kind ? `.${kind}` : ""}`, text);
 }
@@ -83,21 +83,21 @@ export const cells = {
   count: (value) => ({ text: count(value), title: exact(value) }),
   bytes: (value) => ({ text: bytes(value), title: `${exact(value)} B` }),
   ago: (value) => ({ text: ago(value), title: iso(value) }),
-  /** The same where there is little room: how old something is stays short, however old it grows. */
+  /** The same for narrow columns: in one unit only. */
   age: (value) => ({ text: value === null || value === undefined ? "–" : `${rough(since(value))} ago`, title: iso(value) }),
   state: (state) => ({ mark: String(state), node: stateBadge(state) }),
   link: (text, ...parts) => ({
     mark: `${text}|${parts.join("/")}`,
     node: h("a", { href: link(...parts), title: short(text) === text ? null : text }, short(text)),
   }),
-  /** A link, and behind it the virtual host if it is not the first one. */
+  /** A link, followed by the virtual host unless it is /. */
   hosted: (vhost, text, ...parts) => ({
     mark: `${text}|${vhost}`,
     node: [cells.link(text, ...parts).node, vhost === "/" ? "" : h("span.quiet", ` ${vhost}`)],
   }),
 };
 
-/** One of a few: choice([[value, label]], value, onChange). */
+/** A choice of a few: choice(label, [[value, label]], value, onChange). */
 export function choice(label, options, value, onChange) {
   const buttons = options.map(([each, text]) =>
     h("button", { type: "button", "aria-pressed": String(each === value), onclick: () => choose(each) }, text),
@@ -109,7 +109,7 @@ export function choice(label, options, value, onChange) {
   return h("div.segmented", { role: "group", "aria-label": label }, buttons);
 }
 
-/** A field that filters; calls back when typing rests. */
+/** A filter field; calls `onChange` when typing pauses. */
 export function filterBox(label, value, onChange) {
   let timer = 0;
   const input = h("input.filter", {
@@ -147,7 +147,7 @@ export function chooser(label, options, value, onChange) {
   return { element: h("label.row", h("span.quiet", label), select), fill, select };
 }
 
-/** Tabs: [{id, label, make(panel, signal)}]; the chosen one is made when it is looked at, and left again. */
+/** Tabs: [{id, label, make(panel, signal)}]; a tab is built when it is chosen, and its signal aborts when it is left. */
 export function tabs({ label, list, chosen, onChoose, signal }) {
   const body = h("div.stack", { role: "tabpanel", tabindex: "-1" });
   let leaving = null;
@@ -167,7 +167,7 @@ export function tabs({ label, list, chosen, onChoose, signal }) {
     show(list[next].id);
     event.preventDefault();
   }
-  /** On a phone the line of tabs scrolls sideways: the chosen one must be in sight. */
+  /** On a phone the line of tabs scrolls sideways: the chosen one must be visible. */
   function reveal() {
     const tab = buttons.find((one) => one.getAttribute("aria-selected") === "true");
     if (tab && line.scrollWidth > line.clientWidth)

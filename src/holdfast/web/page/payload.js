@@ -1,4 +1,4 @@
-// What is in a message? Its bytes as text, as JSON set in order, or in hex: always as text of the page.
+// Payloads as text, formatted JSON or hex; always inserted as text, never as markup.
 
 import { h, refill } from "./dom.js";
 import { bytes, exact, isBytes, json, parse, plain } from "./format.js";
@@ -6,17 +6,17 @@ import { bytes, exact, isBytes, json, parse, plain } from "./format.js";
 /** The bytes of a payload, which is a text or {base64}. */
 export function bytesOf(payload) {
   if (!isBytes(payload)) return new TextEncoder().encode(typeof payload === "string" ? payload : json(payload ?? ""));
-  return Uint8Array.from(atob(payload.base64), (letter) => letter.charCodeAt(0));
+  return Uint8Array.from(atob(payload.base64), (character) => character.charCodeAt(0));
 }
 
-/** Rows of offset, 16 bytes and their letters. */
+/** Rows of offset, 16 bytes in hex and as ASCII characters. */
 export function hex(data) {
   const lines = [];
   for (let at = 0; at < data.length; at += 16) {
     const row = [...data.slice(at, at + 16)];
     const codes = row.map((one) => one.toString(16).padStart(2, "0")).join(" ");
-    const letters = row.map((one) => (one >= 32 && one < 127 ? String.fromCharCode(one) : ".")).join("");
-    lines.push(`${at.toString(16).padStart(8, "0")}  ${codes.padEnd(47)}  ${letters}`);
+    const ascii = row.map((one) => (one >= 32 && one < 127 ? String.fromCharCode(one) : ".")).join("");
+    lines.push(`${at.toString(16).padStart(8, "0")}  ${codes.padEnd(47)}  ${ascii}`);
   }
   return lines.join("\n");
 }
@@ -30,7 +30,7 @@ function asJson(payload) {
   }
 }
 
-/** A short look at a payload, on one line. */
+/** The beginning of a payload, on one line. */
 export function preview(payload, length = 160) {
   if (payload === null || payload === undefined) return "–";
   if (isBytes(payload))
@@ -39,7 +39,7 @@ export function preview(payload, length = 160) {
   return text.length > length ? `${text.slice(0, length)}…` : text || "(empty)";
 }
 
-/** A viewer with a choice of forms. `more()` brings the whole payload if it was cut. */
+/** A viewer with a choice of formats. `more()` loads the whole payload if it was truncated. */
 export function payloadView({ payload, size, truncated, more }) {
   let shown = payload;
   let cut = truncated;
@@ -53,7 +53,7 @@ export function payloadView({ payload, size, truncated, more }) {
       { text: "Text", json: "JSON", hex: "Hex" }[name],
     ),
   );
-  const rest = h("button.small", { type: "button", hidden: !cut || !more, onclick: whole }, "Show all of it");
+  const rest = h("button.small", { type: "button", hidden: !cut || !more, onclick: whole }, "Show all");
   async function whole() {
     const message = await more();
     if (!message) return;
@@ -82,8 +82,8 @@ export function payloadView({ payload, size, truncated, more }) {
     "div.stack",
     h(
       "div.row",
-      h("div.segmented", { role: "group", "aria-label": "Form of the payload" }, buttons),
-      h("span.quiet", { title: exact(size) }, size === undefined ? "" : bytes(size), cut ? ", cut short" : ""),
+      h("div.segmented", { role: "group", "aria-label": "Payload format" }, buttons),
+      h("span.quiet", { title: exact(size) }, size === undefined ? "" : bytes(size), cut ? ", truncated" : ""),
       rest,
     ),
     pre,

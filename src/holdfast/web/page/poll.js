@@ -1,4 +1,4 @@
-// When is the server asked again? Every two seconds while somebody looks; less and less often while it does not answer.
+// Polling: every two seconds while the tab is visible; less and less often while the server does not respond.
 
 import { ApiError } from "./api.js";
 
@@ -6,15 +6,15 @@ const STEP_MS = 2000;
 const MOST_MS = 30000;
 let failures = 0;
 
-function tell() {
+function announce() {
   window.dispatchEvent(new CustomEvent("holdfast-reach", { detail: failures }));
 }
 
-/** Note that the server answered, or did not. */
+/** Record that the server responded, or did not. */
 export function reached(yes) {
   const before = failures;
   failures = yes ? 0 : failures + 1;
-  if (yes ? before > 0 : true) tell();
+  if (yes ? before > 0 : true) announce();
 }
 
 function visible() {
@@ -29,7 +29,7 @@ function visible() {
   });
 }
 
-/** Call `work(signal)` now and then again until the signal aborts; `now()` calls it at once. */
+/** Call `work(signal)` at once and repeatedly until the signal aborts; `now()` calls it immediately. */
 export function poll(work, signal, { every = STEP_MS, onError = () => {} } = {}) {
   let wake = () => {};
   let again = false;

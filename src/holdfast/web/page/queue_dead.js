@@ -1,4 +1,4 @@
-// Which messages of this queue died, and why? Grouped by origin, reason and cause; they can be sent back or deleted.
+// Dead letters of a queue, grouped by origin, reason and cause; they can be redriven or deleted.
 
 import { enc, get, post, queuePath } from "./api.js";
 import { confirm, doing } from "./dialog.js";
@@ -12,23 +12,23 @@ import { table } from "./table.js";
 const MOST = 1000;
 const same = (one, other) => ["origin", "reason", "cause"].every((name) => one[name] === other[name]);
 
-/** What a group is called: its reason; where others share it also its cause, and where it died. */
+/** The name of a group: its reason; with its cause and origin where others share the reason. */
 export function groupName(one, all) {
   const likes = all.filter((other) => other.reason === one.reason);
   const words = [one.reason || one.cause || "no reason"];
   if (one.reason && likes.some((other) => other.cause !== one.cause)) words.push(one.cause);
-  if (all.some((other) => other.origin !== one.origin)) words.push(`from ${one.origin || "nowhere known"}`);
+  if (all.some((other) => other.origin !== one.origin)) words.push(`from ${one.origin || "an unknown queue"}`);
   return words.join(", ");
 }
 
-/** Of which queues these are, in words. */
+/** The queues of these dead letters, in words. */
 function ofQueues(origins) {
   const names = [...new Set(origins)].filter(Boolean);
   if (!names.length) return "";
   return names.length > 3 ? ` of ${names.length} queues` : ` of ${names.join(" and ")}`;
 }
 
-/** Dead letters of one queue, with all that can be done: {element, refresh(signal)}. */
+/** Dead letters of one queue, with their actions: {element, refresh(signal)}. */
 export function deadLetters({ vhost, name, onDone = () => {} }) {
   const at = (rest) => queuePath(vhost, name, rest);
   let chosen = null;
@@ -49,8 +49,8 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
           ["Died", `${time(row.died_at)}, ${ago(row.died_at)}`],
           ["Reason", row.reason],
           ["Cause", row.cause],
-          ["From queue", plain(row.queue)],
-          ["Redriven before", row.redriven || null],
+          ["Original queue", plain(row.queue)],
+          ["Times redriven", row.redriven || null],
         ],
         whole: () => doing(null, () => get(at(`/dead/${enc(row.id)}`))),
         actions: (close) => [
@@ -88,8 +88,8 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
     ],
   });
 
-  /** How many letters belong to the choice, as far as was looked. */
-  function meant() {
+  /** The number of dead letters in the chosen group, among those that were examined. */
+  function chosenCount() {
     return chosen ? (seen.groups.find((one) => same(one, chosen))?.count ?? 0) : seen.total;
   }
 
@@ -97,7 +97,7 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
     const word = rows.length ? ` ${count(rows.length)}` : " all";
     again.textContent = `Redrive${word}…`;
     drop.textContent = `Delete${word}…`;
-    const none = meant() === 0 && !seen.more;
+    const none = chosenCount() === 0 && !seen.more;
     for (const [button, missing] of [
       [again, may.lacks("queue_redrive")],
       [drop, may.lacks("queue_discard")],
@@ -107,10 +107,10 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
     }
   }
 
-  /** The letters that something is to be done with, so that nobody takes them for others. */
+  /** The dead letters that an action applies to, in words. */
   function named(rows) {
     if (rows.length) return `${plural(rows.length, "dead letter")}${ofQueues(rows.map((row) => row.queue))}`;
-    const number = meant();
+    const number = chosenCount();
     const all = seen.more ? "all dead letters" : `${number === 1 ? "the" : "all"} ${plural(number, "dead letter")}`;
     const least = seen.more ? `, at least ${count(number)},` : "";
     if (!chosen) return `${all}${ofQueues(seen.groups.map((one) => one.origin))}${least}`;
@@ -126,15 +126,15 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
     const done = await confirm({
       title: redrive ? "Redrive dead letters" : "Delete dead letters",
       text: redrive
-        ? `This puts ${which} back into the queue they died in, with attempts from the start.`
-        : `This deletes ${which} for good.`,
+        ? `This returns ${which} to the queue in which they died, and resets their attempts.`
+        : `This permanently deletes ${which}.`,
       yes: redrive ? "Redrive" : "Delete",
       typed: !redrive && !ids ? name : undefined,
       danger: !redrive,
       work: () => post(at(redrive ? "/redrive" : "/dead/delete"), wanted),
       said: (answer) =>
         redrive
-          ? `${plural(answer.redriven, "message")} went back.`
+          ? `${plural(answer.redriven, "message")} redriven.`
           : `${plural(answer.deleted, "dead letter")} deleted.`,
     });
     if (!done) return;
@@ -148,7 +148,7 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
     onDone();
   }
 
-  // An empty reason is sent, too: without it all reasons would be meant.
+  // An empty reason is sent, too: without it all reasons would be selected.
   const ask = (signal) => get(`${at("/dead")}?${new URLSearchParams({ count: MOST, ...chosen })}`, null, signal);
 
   const chip = (on, label, title, onclick) =>
@@ -162,7 +162,7 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
         chip(
           chosen !== null && same(one, chosen),
           `${groupName(one, seen.groups)} · ${count(one.count)}${plus}`,
-          `${one.reason || "no reason"} (${one.cause || "no cause"}), died in ${one.origin || "a queue that is not known"}, first ${time(one.first_died_at)}, last ${time(one.last_died_at)}`,
+          `${one.reason || "no reason"} (${one.cause || "no cause"}), died in ${one.origin || "an unknown queue"}, first ${time(one.first_died_at)}, last ${time(one.last_died_at)}`,
           () => choose(one),
         ),
       ),
@@ -176,15 +176,15 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
       await may.refresh(signal);
       let answer = await ask(signal);
       if (chosen && !answer.more && !answer.groups.some((one) => same(one, chosen))) {
-        chosen = null; // the last of the group is gone
+        chosen = null; // the group has no dead letters any more
         answer = await ask(signal);
       }
       seen = answer;
       showGroups();
       const shown = answer.letters.length;
-      if (answer.more && !shown) many.textContent = "None among those that were looked at, but there are more.";
-      else if (answer.more || meant() > shown)
-        many.textContent = `The first ${exact(shown)} of ${answer.more ? "at least " : ""}${exact(meant())} are shown.`;
+      if (answer.more && !shown) many.textContent = "No matches among the messages that were examined; there are more.";
+      else if (answer.more || chosenCount() > shown)
+        many.textContent = `The first ${exact(shown)} of ${answer.more ? "at least " : ""}${exact(chosenCount())} are shown.`;
       else many.textContent = "";
       list.update(answer.letters);
       showChoice(list.chosen());
@@ -195,8 +195,8 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
 
 export function deadTab({ vhost, name, view, refresh }) {
   return (body, signal) => {
-    const letters = deadLetters({ vhost, name, onDone: () => (polling.now(), refresh()) });
-    body.append(letters.element);
-    const polling = view.poll(() => letters.refresh(signal), { signal });
+    const list = deadLetters({ vhost, name, onDone: () => (polling.now(), refresh()) });
+    body.append(list.element);
+    const polling = view.poll(() => list.refresh(signal), { signal });
   };
 }

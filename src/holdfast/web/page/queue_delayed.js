@@ -1,4 +1,4 @@
-// When do the delayed messages of this queue come up? On an axis of time, and one by one.
+// Tab of a queue: its delayed messages, on a time axis and as a list.
 
 import { enc, get } from "./api.js";
 import { doing } from "./dialog.js";
@@ -21,12 +21,12 @@ export function delayedTab({ at, view }) {
           more: [["Due", `${time(row.due_at)}, ${ago(row.due_at)}`]],
           whole: () => doing(null, () => get(at(`/messages/${enc(row.id)}`))),
         }),
-      empty: "No message is delayed.",
+      empty: "No delayed messages.",
       columns: messageColumns([
         { id: "due", label: "Due", num: true, cell: (row) => ({ text: ago(row.due_at), title: iso(row.due_at) }) },
       ]),
     });
-    const drawing = panel("When they come up", total, axis.element);
+    const drawing = panel("Due times", total, axis.element);
     body.append(drawing, h("div.panel.flush", list.element));
     view.poll(
       async () => {

@@ -1,9 +1,9 @@
-// Who holds messages of this queue, and until when? They can be given back before their time.
+// Tab of a queue: its leases, which can be revoked before they expire.
 
 import { del, enc, get } from "./api.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { count } from "./format.js";
+import { plural } from "./format.js";
 import { cells } from "./parts.js";
 import { forbidden } from "./rights.js";
 import { table } from "./table.js";
@@ -13,7 +13,7 @@ export function leasesTab({ at, view, refresh, lacks }) {
     const list = table({
       label: "Leases",
       key: (row) => row.lease,
-      empty: "Nobody holds a message of this queue.",
+      empty: "No messages of this queue are leased.",
       columns: [
         {
           id: "lease",
@@ -31,11 +31,11 @@ export function leasesTab({ at, view, refresh, lacks }) {
         { id: "since", label: "Since", num: true, cell: (row) => cells.ago(row.since_at) },
         {
           id: "expires",
-          label: "Runs out",
+          label: "Expires",
           num: true,
           cell: (row) =>
             row.held_by === "consumer"
-              ? { text: "held by a consumer", title: "It ends when the consumer settles its messages, or goes." }
+              ? { text: "held by a consumer", title: "It ends when the consumer settles its messages or disconnects." }
               : cells.ago(row.expires_at),
         },
         {
@@ -45,20 +45,20 @@ export function leasesTab({ at, view, refresh, lacks }) {
             mark: String(row.lease),
             node: h(
               "button.small",
-              { ...forbidden(lacks("configure")), onclick: () => giveBack(row) },
-              "Give back…",
+              { ...forbidden(lacks("configure")), onclick: () => revoke(row) },
+              "Revoke lease…",
             ),
           }),
         },
       ],
     });
-    async function giveBack(row) {
+    async function revoke(row) {
       await confirm({
-        title: `Give back lease ${row.lease}`,
-        text: `Its ${count(row.count)} messages can be delivered to others at once. Who holds them can no longer ack them.`,
-        yes: "Give back",
+        title: `Revoke lease ${row.lease}`,
+        text: `${plural(row.count, "message")} can be delivered to other consumers at once. The present holder can no longer acknowledge them.`,
+        yes: "Revoke lease",
         work: () => del(at(`/leases/${enc(row.lease)}`)),
-        said: `Lease ${row.lease} is given back.`,
+        said: `Lease ${row.lease} revoked.`,
       });
       polling.now();
       refresh();

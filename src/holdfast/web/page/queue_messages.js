@@ -1,4 +1,4 @@
-// What waits in this queue? A look at the next messages, without taking them.
+// Tab of a queue: the next messages, without leasing them.
 
 import { get } from "./api.js";
 import { dialog, doing } from "./dialog.js";
@@ -9,11 +9,11 @@ import { pairsView, payloadView, preview } from "./payload.js";
 import { enc } from "./api.js";
 import { table } from "./table.js";
 
-/** One message in a dialog: `more` are facts that belong to where it was seen. */
-export function showMessage(message, { whole, more = [], actions } = {}) {
+/** Show one message, or a record of a log, in a dialog; `more` are additional facts. */
+export function showMessage(message, { whole, more = [], actions, kind = "Message" } = {}) {
   const times = message.enqueued_at ? [["Put", `${time(message.enqueued_at)}, ${ago(message.enqueued_at)}`]] : [];
   const about = [
-    ["Id", plain(message.id)],
+    [kind === "Record" ? "Sequence" : "Id", plain(message.id)],
     ...times,
     ...more,
     ["Key", plain(message.key)],
@@ -21,7 +21,7 @@ export function showMessage(message, { whole, more = [], actions } = {}) {
     ["Attempts", message.attempts],
   ].filter(([, value]) => value !== undefined && value !== null && value !== "–");
   const shown = dialog({
-    title: `Message ${plain(message.id)}`,
+    title: `${kind} ${plain(message.id)}`,
     wide: true,
     body: h(
       "div.stack",
@@ -41,7 +41,7 @@ export function showMessage(message, { whole, more = [], actions } = {}) {
   return shown;
 }
 
-/** Columns of messages, with more before the payload. */
+/** Columns of a table of messages; `more` are placed before the payload. */
 export function messageColumns(more = []) {
   return [
     {
@@ -66,10 +66,10 @@ export function messagesTab({ at, view }) {
   return (body, signal) => {
     let many = 20;
     const list = table({
-      label: "The next messages",
+      label: "Next messages",
       key: (row) => row.id,
       open: (row) => showMessage(row, { whole: () => doing(null, () => get(at(`/messages/${enc(row.id)}`))) }),
-      empty: "No message waits to be delivered.",
+      empty: "No messages are ready.",
       columns: messageColumns([
         {
           id: "put",
@@ -81,14 +81,14 @@ export function messagesTab({ at, view }) {
         { id: "attempts", label: "Attempts", num: true, cell: (row) => cells.count(row.attempts) },
       ]),
     });
-    const choose = chooser("Show the next", ["20", "100", "500"], "20", (value) => {
+    const choose = chooser("Show next", ["20", "100", "500"], "20", (value) => {
       many = Number(value);
       polling.now();
     });
     body.append(
       h(
         "div.row",
-        h("p.quiet.grow", "A look without taking: nothing is leased, no attempt counts. Enter opens a message."),
+        h("p.quiet.grow", "Peeking leases no messages and counts no attempts. Press Enter to open a message."),
         choose.element,
       ),
       h("div.panel.flush", list.element),

@@ -1,4 +1,4 @@
-// How does a message get into this queue by hand?
+// Tab of a queue: a form to publish messages.
 
 import { post } from "./api.js";
 import { doing } from "./dialog.js";
@@ -8,7 +8,7 @@ import { fields } from "./form.js";
 
 const FORMS = [
   ["text", "Text"],
-  ["json", "JSON, checked"],
+  ["json", "JSON (validated)"],
   ["base64", "Base64"],
 ];
 
@@ -16,13 +16,13 @@ export function publishTab({ at, name, refresh }) {
   return (body) => {
     const form = fields([
       { name: "payload", label: "Payload", kind: "area", rows: 8, span: true },
-      { name: "form", label: "It is", kind: "choice", options: FORMS, value: "text" },
-      { name: "copies", label: "How often", kind: "whole", value: "1" },
+      { name: "form", label: "Payload type", kind: "choice", options: FORMS, value: "text" },
+      { name: "copies", label: "Copies", kind: "whole", value: "1" },
       { name: "key", label: "Key" },
-      { name: "priority", label: "Priority", kind: "whole", hint: "Higher goes first." },
+      { name: "priority", label: "Priority", kind: "whole", hint: "Higher priorities are delivered first." },
       { name: "delay", label: "Delay, seconds", kind: "number" },
       { name: "ttl", label: "Time to live, seconds", kind: "number" },
-      { name: "dedup", label: "Dedup id", hint: "A second put with it is answered with the first." },
+      { name: "dedup", label: "Deduplication id", hint: "A second message with the same id is not stored." },
       {
         name: "headers",
         label: "Headers",
@@ -30,7 +30,7 @@ export function publishTab({ at, name, refresh }) {
         rows: 3,
         span: true,
         placeholder: "name: value",
-        hint: "name: value on each line, or a JSON object.",
+        hint: "One header per line, as name: value; or a JSON object.",
       },
     ]);
     const button = h("button.primary", { type: "submit" }, "Publish");
@@ -39,7 +39,7 @@ export function publishTab({ at, name, refresh }) {
       const values = form.read();
       if (!values) return;
       const { form: kind, copies = 1, payload = "", ...rest } = values;
-      // Headers of a log are texts.
+      // Header values of a log are text.
       if (rest.headers)
         rest.headers = Object.fromEntries(
           Object.entries(rest.headers).map(([name, value]) => [
@@ -58,7 +58,7 @@ export function publishTab({ at, name, refresh }) {
           });
         },
         ({ ids, duplicates }) =>
-          `${plural(ids.length, "message")} in ${name}${duplicates ? `, ${duplicates} of them known already` : ""}.`,
+          `${plural(ids.length, "message")} published to ${name}${duplicates ? `, ${duplicates} of them duplicates` : ""}.`,
       );
       refresh();
     }

@@ -1,4 +1,4 @@
-// How does a queue go back to an earlier place? A time or a position is chosen, looked at, and confirmed.
+// Tab of a queue: replay from a time or a position, with a preview and a confirmation.
 
 import { post } from "./api.js";
 import { confirm, doing } from "./dialog.js";
@@ -20,7 +20,7 @@ export function replayTab({ at, name, refresh }) {
           ["time", "a time"],
           ["position", "a position"],
           ["start", "the start of the log"],
-          ["end", "the end: skip all that waits"],
+          ["end", "the end of the log (skips all waiting messages)"],
         ],
         value: "time",
       },
@@ -55,7 +55,7 @@ export function replayTab({ at, name, refresh }) {
       counts.update([
         ["Position", count(answer.position), exact(answer.position)],
         ["Will be delivered", count(answer.delivered), exact(answer.delivered)],
-        ["Wait now", count(answer.waiting_now), exact(answer.waiting_now)],
+        ["Waiting now", count(answer.waiting_now), exact(answer.waiting_now)],
         ["Dropped from the queue", count(answer.dropped), exact(answer.dropped), answer.dropped ? "warn" : ""],
         [
           "Log",
@@ -64,29 +64,29 @@ export function replayTab({ at, name, refresh }) {
         ],
       ]);
       const sample = table({
-        label: "The first messages of the replay",
+        label: "First messages of the replay",
         columns: messageColumns(),
         key: (row) => row.id,
         open: (row) => showMessage(row),
-        empty: "No message lies from there on.",
+        empty: "There are no messages from this position on.",
       });
       sample.update(answer.sample);
       const go = h("button.primary", { type: "button", onclick: () => run(where, answer) }, "Replay from here…");
       refill(
         result,
         counts.element,
-        h("section.panel.flush", h("header", h("h2", "The first of them"), go), sample.element),
+        h("section.panel.flush", h("header", h("h2", "First messages"), go), sample.element),
       );
     }
     async function run(where, answer) {
       const done = await confirm({
         title: `Replay ${name}`,
-        text: `${name} goes to position ${exact(answer.position)}. ${plural(answer.delivered, "message")} will be delivered, ${count(answer.dropped)} that wait now are skipped. Leases are void, attempts start again.`,
+        text: `This moves ${name} to position ${exact(answer.position)}. ${plural(answer.delivered, "message")} will be delivered; ${plural(answer.dropped, "waiting message")} will be dropped from the queue. Leases are revoked, and attempts are reset.`,
         yes: "Replay",
         danger: true,
         work: () => post(at("/seek"), { ...where, dry_run: false }),
         said: (given) =>
-          `${name} stands at ${exact(given.position)}; ${plural(given.delivered, "message")} to deliver.`,
+          `${name} is at position ${exact(given.position)}; ${plural(given.delivered, "message")} to deliver.`,
       });
       if (!done) return;
       refill(
@@ -97,7 +97,7 @@ export function replayTab({ at, name, refresh }) {
     }
     body.append(
       panel(
-        "Where to",
+        "Target position",
         null,
         h(
           "form.stack",

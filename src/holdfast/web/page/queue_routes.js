@@ -1,4 +1,4 @@
-// How do messages come into this queue, and who takes them?
+// Tabs of a queue: its bindings and its consumers.
 
 import { get, path, rabbit } from "./api.js";
 import { h } from "./dom.js";
@@ -13,7 +13,7 @@ export function bindingsTab({ vhost, name, at, row, view, refresh, lacks }) {
     const list = table({
       label: "Bindings",
       key: (one) => `${one.source}|${one.routing_key}|${one.properties_key}`,
-      empty: "No exchange leads here, but the default one does by the queue's name.",
+      empty: "No bindings: this queue is not declared in the broker, so exchanges cannot route to it.",
       columns: [
         {
           id: "source",
@@ -69,7 +69,7 @@ export function bindingsTab({ vhost, name, at, row, view, refresh, lacks }) {
       "Bind…",
     );
     body.append(h("div.row", h("span.grow"), add), h("div.panel.flush", list.element));
-    // The own API names the bindings; the one that RabbitMQ has also says by which key each is deleted.
+    // RabbitMQ's API also returns the key by which a binding is deleted; Holdfast's own does not.
     const polling = view.poll(
       async () => {
         const inBroker = (row() ?? (await get(at(""), null, signal))).in_broker !== false;
@@ -89,7 +89,7 @@ export function consumersTab({ at, row, view }) {
     const list = table({
       label: "Consumers",
       key: (one) => `${one.connection}|${one.channel}|${one.tag}`,
-      empty: "Nobody consumes from this queue over AMQP.",
+      empty: "No AMQP consumers.",
       columns: [
         { id: "tag", label: "Tag", main: true, cell: (one) => ({ mark: one.tag, node: h("span.mono", one.tag) }) },
         {
@@ -101,7 +101,7 @@ export function consumersTab({ at, row, view }) {
         { id: "channel", label: "Channel", num: true, cell: (one) => plain(one.channel) },
         { id: "user", label: "User", cell: (one) => plain(one.user) },
         { id: "prefetch", label: "Prefetch", num: true, cell: (one) => plain(one.prefetch) },
-        { id: "ack", label: "Acks", cell: (one) => (one.no_ack ? "no" : "yes") },
+        { id: "ack", label: "Ack mode", cell: (one) => (one.no_ack ? "automatic" : "manual") },
         { id: "unacked", label: "Unacked", num: true, cell: (one) => cells.count(one.unacked) },
         { id: "priority", label: "Priority", num: true, cell: (one) => plain(one.priority) },
       ],

@@ -1,16 +1,16 @@
-// What may the user do? The server says it, and buttons for what it would refuse cannot be pressed and say why.
+// Permissions of the user: buttons for operations that the server would reject are disabled, and say why.
 
 import { get } from "./api.js";
 import { h, renew } from "./dom.js";
 
-const UNKNOWN = "What your user may do is not known yet.";
+const UNKNOWN = "Your permissions are being loaded.";
 const AGAIN_MS = 20000;
 
 /**
- * What the user may do in general (create, administrate, operate, ...), and to one resource: {resource, vhost, name}.
+ * Permissions in general (create, administrate, operate, ...), and on one resource: {resource, vhost, name}.
  *
- * guard(button, operation): the button, pressable only if the user may. lacks(operation): what is missing, or null.
- * refresh(signal): ask the server, in each poll; it is asked seldom. element: what is missing, in words.
+ * guard(button, operation): returns the button, enabled only if the user may. lacks(operation): what is missing, or null.
+ * refresh(signal): call it in each poll; it asks the server seldom. element: a notice that says what is missing.
  */
 export function rights(about = {}) {
   const guarded = new Map();
@@ -27,7 +27,7 @@ export function rights(about = {}) {
     for (const [button, operation] of guarded) apply(button, operation);
     const missing = [...new Set([...guarded.values()].map(lacks).filter(Boolean))];
     renew(element, missing, () =>
-      missing.length ? h("p.notice", `${missing.join(" ")} What needs it cannot be pressed.`) : [],
+      missing.length ? h("p.notice", `${missing.join(" ")} Buttons that need it are disabled.`) : [],
     );
   }
   return {
@@ -47,5 +47,5 @@ export function rights(about = {}) {
   };
 }
 
-/** Attributes of a button in a row of a table, which is made anew when what is missing changes. */
+/** Attributes of a button in a table row, which is rebuilt when the missing permission changes. */
 export const forbidden = (missing) => ({ type: "button", disabled: Boolean(missing), title: missing ?? null });

@@ -1,6 +1,6 @@
-// Which page is shown? The part of the address after #: /queues/%2F/orders?tab=dead, each name percent-encoded.
+// Addresses: the part after #, such as /queues/%2F/orders?tab=dead, with each name percent-encoded.
 
-/** The names and the query of an address after #. */
+/** Return the path segments and the query of an address after #. */
 export function parseHash(hash) {
   const [where, query = ""] = hash.replace(/^#/, "").split("?", 2);
   const parts = where.split("/").filter(Boolean).map(decode);
@@ -15,7 +15,7 @@ function decode(text) {
   }
 }
 
-/** An address after #: link("queues", vhost, name), with a query if the last is an object. */
+/** Return an address after #: link("queues", vhost, name), with a query if the last argument is an object. */
 export function link(...parts) {
   const query = typeof parts.at(-1) === "object" ? parts.pop() : {};
   const search = new URLSearchParams(
@@ -24,12 +24,12 @@ export function link(...parts) {
   return `#/${parts.map(encodeURIComponent).join("/")}${search ? `?${search}` : ""}`;
 }
 
-/** Go there. */
+/** Open a page. */
 export function go(...parts) {
   location.hash = link(...parts);
 }
 
-/** Which of the routes is this? Routes: [[names..., page]]; a name that starts with : takes any value. */
+/** Return the route of a path. Routes: [[pattern, page]]; a segment that starts with : matches any value. */
 export function match(routes, parts) {
   for (const [pattern, page] of routes) {
     const names = pattern.split("/").filter(Boolean);

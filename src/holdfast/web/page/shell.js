@@ -1,4 +1,4 @@
-// What is around every page? The navigation, the banner when the server is away, colours, and who is logged in.
+// Frame of every page: the navigation, the offline banner, the colour scheme, and the current user.
 
 import { post, session } from "./api.js";
 import { h, refill } from "./dom.js";
@@ -33,7 +33,7 @@ const GROUPS = [
     ],
   ],
   [
-    "House",
+    "Administration",
     [
       ["users", "Users"],
       ["about", "About"],
@@ -69,8 +69,8 @@ export function themeButton() {
     {
       type: "button",
       "data-theme-button": "",
-      title: "Light or dark",
-      "aria-label": "Dark colours",
+      title: "Light or dark mode",
+      "aria-label": "Dark mode",
       onclick: toggleTheme,
     },
     icon("theme"),
@@ -83,13 +83,13 @@ async function logOut() {
   try {
     await post("/logout");
   } catch {
-    // The token may be over already; what counts is that this tab forgets it.
+    // The token may have expired already; this tab must forget it in any case.
   }
   session.forget();
   location.hash = "#/login";
 }
 
-/** Build what is around the pages; returns where the page goes, and how to say where we are. */
+/** Build the frame; return the element for pages, and a function that marks the current page. */
 export function shell() {
   const links = new Map();
   const nav = h("nav.side", { "aria-label": "Pages" });
@@ -127,7 +127,7 @@ export function shell() {
   const frame = h("div.frame", side, h("div.column", banner, main));
   window.addEventListener("holdfast-reach", (event) => {
     banner.hidden = event.detail === 0;
-    banner.textContent = event.detail ? "Offline: the server cannot be reached. Trying again…" : "";
+    banner.textContent = event.detail ? "Offline: the server cannot be reached. Retrying…" : "";
   });
   return {
     frame,
@@ -139,7 +139,7 @@ export function shell() {
       for (const [page, item] of links) {
         if (page === name) {
           item.setAttribute("aria-current", "page");
-          // On a phone the navigation is a bar that scrolls sideways: the present page must be in sight.
+          // On a phone the navigation is a bar that scrolls sideways: the current page must be visible.
           if (nav.scrollWidth > nav.clientWidth)
             nav.scrollLeft = item.offsetLeft - nav.clientWidth / 2 + item.offsetWidth / 2;
         } else item.removeAttribute("aria-current");

@@ -1,10 +1,10 @@
-// How is a list shown? Rows that keep their place and focus when figures change; cards where the screen is narrow.
+// Tables: rows keep their position and focus when values change; on a narrow screen they become cards.
 
 import { append, h, refill } from "./dom.js";
-import { count, exact } from "./format.js";
+import { count, exact, plural } from "./format.js";
 
 const WORD_MAX = 24;
-/** Whether a text has a word that may not ask for all the room it needs; a browser also breaks behind a hyphen. */
+/** Whether a text has a word that is too long for one line; a browser also breaks lines after a hyphen. */
 const isLong = (text) => text.split(/\s|(?<=-)/).some((word) => word.length > WORD_MAX);
 
 /** A cell: a text, or {text, title, node, mark}. */
@@ -23,20 +23,20 @@ function fillCell(cell, column, row) {
   if (given.title) cell.title = given.title;
   else cell.removeAttribute("title");
   const node = given.node ?? given.text ?? "–";
-  refill(cell, Array.isArray(node) ? h("span", node) : node); // on a phone a cell is a row of label and one thing
+  refill(cell, Array.isArray(node) ? h("span", node) : node); // on a phone a cell is a label and one element
   cell.classList.toggle("long", isLong(cell.textContent));
 }
 
 /**
- * A table. columns: [{id, label, cell(row), num, sort, main, wide}]; key(row); open(row) on Enter or click of the row.
- * select: true adds check boxes; `chosen()` gives the rows. onSort(sort, reverse) for what the server sorts.
+ * A table. columns: [{id, label, cell(row), num, sort, main, wide}]; key(row); open(row) on Enter or a click on the row.
+ * select: true adds checkboxes; `chosen()` returns the rows. onSort(sort, reverse) if the server sorts.
  */
 export function table({
   label,
   columns,
   key,
   open,
-  empty = "There is nothing here.",
+  empty = "No entries.",
   select = false,
   onSort,
   sort,
@@ -94,10 +94,10 @@ export function table({
     marked.clear();
     if (yes) list.forEach((row) => marked.add(String(key(row))));
     for (const [name, entry] of rows) entry.box.checked = marked.has(name);
-    told();
+    selectionChanged();
   }
 
-  function told() {
+  function selectionChanged() {
     if (!select) return;
     all.checked = list.length > 0 && marked.size === list.length;
     all.indeterminate = marked.size > 0 && marked.size < list.length;
@@ -132,7 +132,7 @@ export function table({
         onchange: () => {
           if (entry.box.checked) marked.add(name);
           else marked.delete(name);
-          told();
+          selectionChanged();
         },
       });
       entry.tr.append(h("td.pick", entry.box));
@@ -163,7 +163,7 @@ export function table({
       if (!entry) rows.set(name, (entry = makeRow(name)));
       entry.row = row;
       for (const column of columns) fillCell(entry.cells.get(column.id), column, row);
-      // A row with a link is reached through it; any other row can be reached itself.
+      // A row with a link gets the focus through it; any other row can get it itself.
       if (!entry.tr.querySelector("a, button")) entry.tr.tabIndex = 0;
       const place = before ? before.nextSibling : body.firstChild;
       if (place !== entry.tr) body.insertBefore(entry.tr, place);
@@ -177,7 +177,7 @@ export function table({
     }
     inner.hidden = given.length === 0;
     nothing.hidden = given.length > 0;
-    told();
+    selectionChanged();
   }
 
   showSort();
@@ -205,7 +205,7 @@ export function moveRow(step) {
   return Boolean(target);
 }
 
-/** Which page of a long list: previous, next, and how many there are. */
+/** Controls for the pages of a long list. */
 export function pager(onPage) {
   const text = h("span.quiet", { role: "status" });
   const back = h("button", { type: "button", onclick: () => onPage(now.page - 1) }, "← Previous");
@@ -219,8 +219,8 @@ export function pager(onPage) {
       back.disabled = page <= 1;
       on.disabled = page >= pages;
       back.hidden = on.hidden = pages <= 1;
-      const of = filtered === total ? "" : ` of ${count(total)}`;
-      text.textContent = pages > 1 ? `Page ${page} of ${pages} · ${count(filtered)}${of}` : `${count(filtered)}${of}`;
+      const entries = filtered === total ? plural(total, "entry", "entries") : `${count(filtered)} of ${plural(total, "entry", "entries")}`;
+      text.textContent = pages > 1 ? `Page ${page} of ${pages} · ${entries}` : entries;
       text.title = exact(filtered);
     },
   };

@@ -1,10 +1,10 @@
-// Which colours? Chosen before the first paint, so that a dark page never flashes white. Not a module for that reason.
+// Colour scheme, applied before the first paint so that a dark page never flashes white: therefore not a module.
 (() => {
   let kept = null;
   try {
     kept = localStorage.getItem("holdfast-theme");
   } catch {
-    // Storage may be forbidden: then the system's choice holds.
+    // Storage may be disabled: then the system's scheme is used.
   }
   if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
 })();

@@ -1,4 +1,4 @@
-// When do delayed messages come up? Counts on an axis of time, one lane for each queue.
+// Time axis of delayed messages: counts by due time, one lane for each queue.
 
 import { timeSteps } from "./chart.js";
 import { h, refill, s } from "./dom.js";
@@ -6,11 +6,11 @@ import { clock, duration, ms, plural } from "./format.js";
 
 const LANE = 56;
 
-/** A time axis. update([{label, href, buckets: [{start_at, end_at, count}]}]) draws it; lanes without a label are bare. */
+/** A time axis. update([{label, href, buckets: [{start_at, end_at, count}]}]) draws it; lanes may have no label. */
 export function timeline({ label }) {
   const svg = s("svg", { role: "group", "data-arrows": "", "aria-label": `${label}: counts by time; arrow keys move` });
-  const told = h("p.quiet", { role: "status" }, " ");
-  const element = h("div.axis", svg, told);
+  const status = h("p.quiet", { role: "status" }, " ");
+  const element = h("div.axis", svg, status);
   let lanes = [];
 
   function draw() {
@@ -71,8 +71,8 @@ export function timeline({ label }) {
             role: "img",
             "aria-label": says,
             "data-bucket": `${row}-${one.start_at}`,
-            onfocus: () => (told.textContent = says),
-            onpointerenter: () => (told.textContent = says),
+            onfocus: () => (status.textContent = says),
+            onpointerenter: () => (status.textContent = says),
           },
           s("rect", { x: start, y: base - LANE, width: Math.max(4, end - start), height: LANE, fill: "transparent" }),
           s("rect.bar", { x: start + 0.5, y: base - high, width: Math.max(3, end - start - 1), height: high, rx: 1.5 }),
@@ -94,7 +94,7 @@ export function timeline({ label }) {
     element,
     update(given) {
       lanes = given;
-      if (!lanes.some((lane) => lane.buckets.length)) told.textContent = "";
+      if (!lanes.some((lane) => lane.buckets.length)) status.textContent = "";
       draw();
     },
   };

@@ -1,4 +1,4 @@
-"""What is in the store that the browser looks at? Messages of all kinds, routes, readers, tables with a past."""
+"""Content of the store that the browser tests use: messages of all kinds, bindings, tailers, tables with a history."""
 
 import json
 import threading
@@ -15,10 +15,10 @@ from holdfast.table import Index, Partial, each_row
 from holdfast.table.operations import Done
 from tests.web.serving import Served
 
-__all__ = ["SCRIPT", "Crowd", "Held", "furnish", "prepare"]
+__all__ = ["SCRIPT", "Crowd", "Held", "fill", "prepare"]
 
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-"""A body that would run if it were ever taken for markup."""
+"""A body that would run if it were inserted as markup."""
 
 
 class Customer(Model, id=1, version="1.0"):
@@ -55,14 +55,14 @@ def _heavier_parcel() -> Any:
 
 
 class Held:
-    """A migration that works at one step after another until it is let go."""
+    """A migration that returns partial results until it is released."""
 
     def __init__(self) -> None:
         self._go = threading.Event()
         self._model = _heavier_parcel()
 
-    def let_go(self) -> None:
-        """It may end."""
+    def release(self) -> None:
+        """Let the migration complete."""
         self._go.set()
 
     def begin(self, store: Store) -> None:
@@ -80,14 +80,14 @@ class Held:
 
 
 def prepare(data: Path) -> None:
-    """What must be there before the store is served: a table of an older model."""
+    """Create what must exist before the store is served: a table of an older model."""
     with holdfast.open(data) as store:
         parcels = store.table(_parcel())
         parcels.add_many({"label": f"parcel {number}", "kilos": number / 4} for number in range(20))
 
 
-def furnish(served: Served) -> Held:
-    """Put something of everything into a store."""
+def fill(served: Served) -> Held:
+    """Add objects of every kind to a store."""
     store = served.store
     _queues(store)
     _failures(store)
@@ -110,7 +110,7 @@ def _queues(store: Store) -> None:
     )
     orders.put_many([Message(f"reminder {number}".encode(), delay=900 + (number * 97) % 3000) for number in range(60)])
     store.queue("emails").put_many(
-        [Message(f"letter {number}".encode(), delay=600 + number * 240) for number in range(25)]
+        [Message(f"mail {number}".encode(), delay=600 + number * 240) for number in range(25)]
     )
     store.queue("invoices").put_many([f"invoice {number}".encode() for number in range(120)])
     store.queue("quiet")
@@ -160,7 +160,7 @@ def _logs(store: Store) -> None:
 
 
 def _runs(store: Store) -> None:
-    """Runs of pipelines as they note themselves, without waiting for Spark: one of them follows a log."""
+    """Add records of pipeline runs, without Spark: one of them follows a log."""
     checkpoint = store.path / "checkpoint"
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "offsets" / "4").write_text('v1\n{}\n{"events": {"0": 250}}\n')
@@ -193,7 +193,7 @@ def _tables(store: Store) -> Held:
 
 
 def _routes(served: Served) -> None:
-    # A token is looked up; a password costs a good part of a second each time, as it should.
+    # A token is checked at once; a password takes a good part of a second each time.
     token = served.post("/api/holdfast/login", {"username": "guest", "password": "guest"})["token"]
 
     def put(path: str, content: object = None) -> None:
@@ -226,7 +226,7 @@ def _routes(served: Served) -> None:
 
 
 class Crowd:
-    """Clients over AMQP: one consumes and acks, one holds what it got, one publishes."""
+    """Clients over AMQP: one consumes without acknowledging, one publishes."""
 
     def __init__(self, served: Served) -> None:
         self._open: list[Any] = []
@@ -251,11 +251,11 @@ class Crowd:
         return made
 
     def channel(self, number: int) -> Any:
-        """Another channel of one connection."""
+        """Open another channel of one connection."""
         return self._open[number].channel()
 
     def hear(self, number: int) -> str:
-        """Listen on one connection until the broker closes it, and say why it did."""
+        """Read one connection until the broker closes it; return the reason."""
         try:
             while True:
                 self._open[number].process_data_events(1)
@@ -263,9 +263,9 @@ class Crowd:
             return str(closed.reply_text)
 
     def leave(self) -> None:
-        """Close what is still open."""
+        """Close all open connections."""
         for one in self._open:
             try:
                 one.close()
-            except Exception:  # closed by the page already, which is what some tests do
+            except Exception:  # some tests close it through the page
                 continue
