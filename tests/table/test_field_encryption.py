@@ -623,6 +623,8 @@ def test_the_log_still_needs_the_old_key_after_resealing(
     assert [record.value.diagnosis for record in table.get_many(keys)] == [f"d{n}" for n in range(5)]
     with pytest.raises(KeyMissing):
         table.rebuild()
+    table.cache.clear()
+    assert [record.value.diagnosis for record in table.get_many(keys)] == [f"d{n}" for n in range(5)], "state is gone"
 
 
 def _sealed_fields(n: int) -> list[str]:

@@ -526,24 +526,37 @@ class Core(Generic[M]):
             if self.doubt:
                 self.recover()
             with self._lock:
-                # Before `apply_lock` is taken: pending commits take that one first, and then `_lock`.
                 self._wait_for_pending_commits()
-                with self.apply_lock:
-                    return self._rebuild(force=force)
+            # `apply_lock` comes before `_lock`. Between the two the claim keeps new requests out.
+            with self.apply_lock, self._lock:
+                assert not self._pending_commits
+                return self._rebuild(force=force)
         finally:
             ticket.over = True
             self._turnstile.tidy()
 
     def _rebuild(self, *, force: bool) -> int:
-        if not force and (damage := self.changelog.verify().damage):
-            raise Corrupt(
-                f"the log of the table {self.name!r} is damaged ({damage[0]}): the state was not changed; "
-                "rebuild(force=True) builds it from the readable records"
-            )
+        if not force:
+            self._check_log()
         clear_table(self._state, self.view.prefix)
         self.position = self.changelog.start
         self.rebuilt = True
         return self.follow(cleared=True)
+
+    def _check_log(self) -> None:
+        """Raise if the log does not have all records: `Corrupt` for damage, or `KeyMissing` for a key that was dropped.
+
+        The state may have what the log has lost, so this comes before the state is deleted.
+        """
+        if damage := self.changelog.verify().damage:
+            raise Corrupt(
+                f"the log of the table {self.name!r} is damaged ({damage[0]}): the state was not changed; "
+                "rebuild(force=True) builds it from the readable records"
+            )
+        for record in self.changelog.read(self.changelog.start, self.changelog.readable()[1]):
+            event = decode_event(record.payload)
+            if event.image:
+                self.view.images.decode(record.key or b"", event.image)
 
     def follow(self, *, cleared: bool = False) -> int:
         """Apply the log from `position` to its readable end; return how many events.

@@ -1,0 +1,101 @@
+"""Two threads that need the same locks of a table, each paused where it holds the first of them."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Model, StorageError, Store, WriterStopped, field
+from holdfast.table import Table
+
+PATIENCE_S = 30
+
+
+class Person(Model, id=1):
+    name: str = field(1)
+
+
+def thread(name: str, work: Callable[[], object]) -> threading.Thread:
+    one = threading.Thread(target=work, name=name, daemon=True)
+    one.start()
+    return one
+
+
+def ended(*threads: threading.Thread) -> bool:
+    for one in threads:
+        one.join(PATIENCE_S)
+    return not any(one.is_alive() for one in threads)
+
+
+def test_a_rebuild_and_a_read_that_recovers_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holdfast.open(tmp_path / "data") as store:
+        table: Table[Person] = store.table(Person)
+        table.add(Person(name="a"))
+        recovering, rebuilding = threading.Event(), threading.Event()
+        before, wait = table.before_recovery, table._wait_for_pending_commits
+
+        def before_recovery() -> None:
+            if threading.current_thread().name == "reader":
+                recovering.set()
+                rebuilding.wait(PATIENCE_S)
+            before()
+
+        def wait_for_pending_commits(check: Callable[[], None] | None = None) -> None:
+            wait(check)
+            if threading.current_thread().name == "rebuilder":
+                rebuilding.set()
+                reader.join(1)  # long enough to take its locks, if it can
+
+        monkeypatch.setattr(table, "before_recovery", before_recovery)
+        monkeypatch.setattr(table, "_wait_for_pending_commits", wait_for_pending_commits)
+        table.doubt = "a request was interrupted"
+        reader = thread("reader", table.counts)
+        assert recovering.wait(PATIENCE_S)
+        assert ended(thread("rebuilder", table.rebuild), reader)
+
+
+@pytest.mark.parametrize("end", ["delete_table", "close"])
+def test_a_transaction_is_finished_while_its_table_is_deleted_or_the_store_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    store = holdfast.open(tmp_path / "data")
+    table, queue = store.table(Person), store.queue("orders")
+    table.add(Person(name="a"))
+
+    def fails(*_: object) -> None:
+        raise StorageError("the disk fails")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._tables, "carry_out", fails)
+        with pytest.raises(WriterStopped), store.transaction():
+            table.add(Person(name="b"))
+            queue.put(b"x")
+    store.delete_queue("orders")  # finishing the transaction has to look for it
+    looking, ending = threading.Event(), threading.Event()
+    find = store._transactions._open_queue
+
+    def open_queue(name: str) -> object:
+        if threading.current_thread().name == "writer":
+            looking.set()
+            ending.wait(1)  # long enough to take its locks, if it can
+        return find(name)
+
+    monkeypatch.setattr(store._transactions, "_open_queue", open_queue)
+    writer = thread("writer", lambda: add_if_open(table))
+    assert looking.wait(PATIENCE_S)
+    assert ended(thread("ender", lambda: finish(store, end)), writer)
+    store.close()
+
+
+def add_if_open(table: Table[Person]) -> None:
+    with contextlib.suppress(holdfast.HoldfastError):  # it may be closed or deleted meanwhile
+        table.add(Person(name="c"))
+
+
+def finish(store: Store, how: str) -> None:
+    store.close() if how == "close" else store.delete_table("Person")
