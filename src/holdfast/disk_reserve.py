@@ -112,7 +112,7 @@ class Reserve:
         if self._wanted and (self.released or self._pressed):
             self._relieve()
         with self._guard:
-            if self._held and not self._files.exists(self._path):  # somebody deleted it
+            if self._held and not self._files.exists(self._path):  # it was deleted
                 self._held = 0
         later = self.claim_again()
         return _AGAIN_S if self._wanted and later is None else later

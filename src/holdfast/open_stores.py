@@ -22,7 +22,7 @@ class OpenStore(Protocol):
     path: Path
 
     def close_at_exit(self) -> None:
-        """Close it within a bounded time, or at least write and sync what was accepted."""
+        """Close it within a bounded time, or at least write and sync accepted messages."""
         ...
 
     def detach_after_fork(self) -> None:

@@ -110,7 +110,7 @@ def test_a_torn_tail_that_was_cut_is_told(holdfast: Terminal) -> None:
         file.write(b"half a block")
     result = holdfast("log append orders next")
     assert result.out == "3\n"
-    assert re.fullmatch(r"holdfast: cut a torn tail of 12 bytes .*\n", result.err)
+    assert re.fullmatch(r"holdfast: torn tail cut off: segment=.* bytes=12\n", result.err)
 
 
 def test_ctrl_c_exits_with_130_and_says_nothing(holdfast: Terminal) -> None:

@@ -1,4 +1,4 @@
-"""Backup of an open store: all logs cut at one moment, with positions and states that are no newer."""
+"""Backup of an open store: all logs cut at one moment, with positions and states that are not newer."""
 
 import contextlib
 import os

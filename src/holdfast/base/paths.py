@@ -14,7 +14,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
 
 
 def local_path(given: str | os.PathLike[str], what: str = "a store") -> Path:
-    """Return the path, or raise `InvalidArgument` where a URL was given: it would become a folder named `s3:`.
+    """Return the path, or raise `InvalidArgument` if a URL was given: it would become a folder named `s3:`.
 
     `what` names the object in the error.
     """

@@ -139,7 +139,7 @@ class BackgroundWorker:
 
 
 class _Agenda:
-    """When each object is to be called next. For one thread."""
+    """The times of the next calls. For one thread."""
 
     def __init__(self) -> None:
         self._when: dict[BackgroundTask, float] = {}

@@ -15,7 +15,7 @@ ASYNC_INTERVAL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """When an append reaches the disk. Make one with `sync`, `batch` or `async_`."""
+    """The policy for writing and syncing appended records. Make one with `sync`, `batch` or `async_`."""
 
     mode: str
     bytes: int
@@ -48,7 +48,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """When a new segment is begun. Make one with `size`, `time`, `count` or `any`."""
+    """The policy for beginning a new segment. Make one with `size`, `time`, `count` or `any`."""
 
     bytes: int | None = None
     interval_ns: int | None = None

@@ -79,7 +79,7 @@ class ReadOnlyLog:
         return self._log.blocks_between(start, stop)
 
     def tailer(self, name: str | None = None) -> Tailer:
-        """Return an independent reader from the start or, with a name, from where that name last committed."""
+        """Return an independent reader from the start or, with a name, from the position that the name committed."""
         tailer = self._log.tailer(name)
         tailer.log = self
         return tailer

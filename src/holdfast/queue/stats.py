@@ -108,7 +108,7 @@ class Preview:
     waiting_now: int
     """Messages that are in the queue now: ready, delayed, leased or moving."""
     dropped: int
-    """Those of them before the position, which would leave the queue; up to 4095 too many with very many delayed."""
+    """Messages before the position, which would leave the queue; up to 4095 too many with very many delayed ones."""
     _sample: Callable[[int], list[PeekedMessage]] = field(repr=False, compare=False)
 
     def sample(self, count: int = 10) -> list[PeekedMessage]:

@@ -173,7 +173,7 @@ class Transfers(Core):
 
     def _carry_to(self, name: str, leaving: dict[int, Move], doubtful: bool) -> None:
         target = self._find_queue(name)
-        if target is None:  # without dead letters of its own: those would lose the queue that they came from
+        if target is None:  # created without a dead letter queue: a second move would lose the original queue
             is_home = all(move.cause == "redriven" for move in leaving.values())
             target = self._open_queue(name) if is_home else self._open_queue(name, dead_letter=None, max_attempts=None)
         if doubtful:
