@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.queue import attempts
 from holdfast.queue.attempts import AttemptLog, Failure
-from holdfast.state.memory import MemoryState
+from holdfast.state.simulated import MemoryState
 
 PREFIX = b"failures"
 TOP = 40

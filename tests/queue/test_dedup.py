@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.queue import dedup
 from holdfast.queue.dedup import Dedup
-from holdfast.state.memory import MemoryState
+from holdfast.state.simulated import MemoryState
 
 PREFIX = b"dedupped"
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"i", b"t"])

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from holdfast.queue import delayed
 from holdfast.queue.delayed import Delayed
 from holdfast.queue.state_keys import after
-from holdfast.state.memory import MemoryState
+from holdfast.state.simulated import MemoryState
 
 PREFIX = b"delayed!"
 FAMILY = "visibility_index"

@@ -11,6 +11,7 @@ from holdfast.amqp.admission import Admitted
 from holdfast.amqp.channel import ACK, Channel
 from holdfast.amqp.frames import (
     BODY,
+    FRAME_MIN,
     HEADER,
     HEARTBEAT,
     HEARTBEAT_FRAME,
@@ -24,7 +25,6 @@ from holdfast.amqp.frames import (
 )
 from holdfast.amqp.login import Login
 from holdfast.amqp.publisher import PUBLISH, ChannelPublisher
-from holdfast.amqp.tuning import check_tuning
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.amqp_values import MalformedField, cut_short
 from holdfast.broker.errors import BrokerError, InternalError
@@ -32,7 +32,9 @@ from holdfast.broker.users import log_failed_login, log_value
 from holdfast.broker.vhost import VirtualHostRuntime
 
 if TYPE_CHECKING:
+    from holdfast.amqp.methods import ConnectionTuneOk
     from holdfast.amqp.server import Server
+    from holdfast.amqp.settings import Settings
 
 __all__ = ["Connection"]
 
@@ -430,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
         self.release("login")
 
     def _tune(self, method: m.ConnectionTuneOk) -> None:
-        check_tuning(method, self._server.settings)
+        _check_tune_ok(method, self._server.settings)
         self.frame_max, self.channel_max, self.heartbeat = method.frame_max, method.channel_max, method.heartbeat
         self._state = "opening"
         self._beat()
@@ -548,3 +550,21 @@ class Connection(asyncio.BufferedProtocol):
             if self._state == "open" and self.understands("connection.blocked"):
                 self._send(m.ConnectionUnblocked())
             self.release("alarm")
+
+
+def _check_tune_ok(method: "ConnectionTuneOk", settings: "Settings") -> None:
+    """Raise 530 if the client exceeds the offered limits, or its frames are too small to hold anything."""
+    if method.frame_max and method.frame_max < FRAME_MIN:
+        raise FrameError(530, f"NOT_ALLOWED - negotiated frame_max = {method.frame_max} is lower than {FRAME_MIN}")
+    if settings.frame_max and (method.frame_max > settings.frame_max or method.frame_max == 0):
+        raise FrameError(
+            530,
+            f"NOT_ALLOWED - negotiated frame_max = {method.frame_max} is higher than the maximum allowed "
+            f"value ({settings.frame_max})",
+        )
+    if settings.channel_max and (method.channel_max > settings.channel_max or method.channel_max == 0):
+        raise FrameError(
+            530,
+            f"NOT_ALLOWED - negotiated channel_max = {method.channel_max} is higher than the maximum "
+            f"allowed value ({settings.channel_max})",
+        )

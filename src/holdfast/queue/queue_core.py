@@ -38,7 +38,7 @@ from holdfast.queue.queue_state import QueueState
 from holdfast.queue.settings import QueueSettings
 from holdfast.queue.waiters import WaitQueue
 from holdfast.state import State
-from holdfast.state.memory import MemoryState
+from holdfast.state.simulated import MemoryState
 
 if TYPE_CHECKING:
     from holdfast.queue.queue import Queue

@@ -28,11 +28,11 @@ from holdfast.base.errors import (
     StorageError,
     WriterStopped,
 )
-from holdfast.base.files import Files, read_file, replace_file, translate_os_errors
+from holdfast.base.files import Files, SystemFiles, read_file, replace_file, translate_os_errors
 from holdfast.state.column_families import check_family
 from holdfast.state.state import Layer, Reads, Transaction, check_reads
 
-__all__ = ["SimulatedState"]
+__all__ = ["MemoryState", "SimulatedState"]
 
 logger = logging.getLogger("holdfast.state")
 
@@ -275,3 +275,25 @@ def _decode(raw: bytes, path: Path) -> _Content:
             offset += value_size
         content[name] = _Family(list(values), values)
     return content
+
+
+class MemoryState(SimulatedState):
+    """A `State` that is lost when it is closed."""
+
+    def __init__(self) -> None:
+        self.path = Path("memory")
+        self.read_only = False
+        self._files = SystemFiles()
+        self._guard = threading.Lock()
+        self._closed = False
+        self._stopped = ""
+        self.generation = 0
+        self._content = {}
+        self._commits = 0
+        self._unwritten = False
+
+    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+        with self._guard:
+            check_reads(reads, self.get)
+            self._content = changed(self._content, layers)
+            self._commits += 1
