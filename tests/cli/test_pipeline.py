@@ -166,7 +166,7 @@ def test_a_pipeline_shows_its_facts_and_as_json_the_same(holdfast: Terminal) -> 
     holdfast.fill("orders", 50, per_segment=10)
     shown = holdfast("pipeline verify --master local[2]")
     assert (shown.code, shown.err) == (0, "")
-    assert shown.lines[0] == "everything is as it was written"
+    assert shown.lines[0] == "no damage found"
     assert ["records", "50"] in [line.split() for line in shown.lines]
     found = holdfast("pipeline run verify --option log=orders --json").json
     assert (found["pipeline"], found["ok"], found["rows"], found["facts"]["records"]) == ("verify", True, [], 50)

@@ -309,9 +309,9 @@ def test_what_cannot_be_is_refused_in_one_line(spark: SparkSession, data: Path, 
     run(spark, str(data), lake=str(lake))
     with pytest.raises(InvalidArgument, match="holds parquet, not delta"):
         run(spark, str(data), lake=str(lake), format="delta")
-    with pytest.raises(InvalidArgument, match="among a store's own files"):
+    with pytest.raises(InvalidArgument, match="that the store itself uses"):
         run(spark, str(data), lake=str(data / "logs" / "lake"))
-    with pytest.raises(InvalidArgument, match="no folder of this machine"):
+    with pytest.raises(InvalidArgument, match="not a folder of this machine"):
         run(spark, str(data), lake="s3://bucket/lake")
     with pytest.raises(NotFound, match="pip install 'no-such-library'"):
         needs("no_such_library", "no-such-library")

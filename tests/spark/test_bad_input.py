@@ -69,7 +69,7 @@ def read(spark: SparkSession, **options: object) -> None:
         ("data", {"queue": "none", "view": "messages"}, "there is no queue 'none' in '.*/data'; there are: 'jobs'"),
         ("data", {"queue": "none", "view": "lifecycle"}, "there is no queue 'none'"),
         ("data", {"logPattern": "x*"}, r"no log in '.*/data' fits 'x\*'; there are: 'jobs', 'orders'"),
-        ("data", {}, "say what to read"),
+        ("data", {}, "nothing to read"),
         (
             "data",
             {"log": "orders", "minPartitions": "few"},
@@ -93,7 +93,7 @@ def test_a_read_that_cannot_be(
 
 
 def test_a_read_without_a_path(spark: SparkSession) -> None:
-    check(told(lambda: read(spark, log="orders")), "the option 'path' is missing: the folder of the store")
+    check(told(lambda: read(spark, log="orders")), "the option 'path' is missing: give the folder of the store")
 
 
 def test_a_schema_that_does_not_fit(spark: SparkSession, place: Path) -> None:
@@ -137,7 +137,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Ask:
         ("data", {"log": "none"}, "there is no log 'none'"),
         ("data", {"log": "orders", "maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger' takes a whole number"),
         ("data", {"log": "orders", "endingOffsets": "latest"}, "'endingOffsets' is for batches"),
-        ("data", {"queue": "jobs", "view": "messages"}, "'messages' is a moment, not a stream"),
+        ("data", {"queue": "jobs", "view": "messages"}, "'messages' is a snapshot and cannot be streamed"),
         ("nowhere", {"log": "orders"}, "there is no store (at|in)"),
         ("newer", {"log": "orders"}, "version 2"),
     ],
@@ -162,7 +162,7 @@ def test_a_stream_whose_records_are_gone(stream: Ask, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "data" / "logs" / "x")
     with holdfast.open(tmp_path / "data") as store:
         store.log("x").append_many([b"3"] * 100)
-    check(told(lambda: stream(**asked)), "'x' was deleted and made anew .* another checkpoint")
+    check(told(lambda: stream(**asked)), "'x' was deleted and recreated .* new checkpoint")
 
 
 def write(spark: SparkSession, query: str, mode: str = "append", **options: object) -> None:
@@ -180,10 +180,10 @@ def write(spark: SparkSession, query: str, mode: str = "append", **options: obje
         ("SELECT 'a' AS value, 1 AS id", "append", {"log": "y"}, "a message has no column 'id'"),
         ("SELECT 'a' AS value, array(1) AS headers", "append", {"log": "y"}, "the column 'headers' takes array<struct"),
         ("SELECT CAST(NULL AS STRING) AS value", "append", {"log": "y"}, "the column 'value' is null in a row"),
-        ("SELECT 'a' AS value, 300 AS priority", "append", {"log": "y"}, "a priority is from 0 to 255, not 300"),
-        ("SELECT 'a' AS value", "overwrite", {"log": "y"}, "a log is only ever appended to"),
-        ("SELECT 'a' AS value", "append", {}, "say where to write: either the option 'log' or the option 'queue'"),
-        ("SELECT 'a' AS value", "append", {"log": "y", "txnAppId": "a"}, "'txnAppId' and 'txnVersion' go together"),
+        ("SELECT 'a' AS value, 300 AS priority", "append", {"log": "y"}, "a priority must be from 0 to 255, not 300"),
+        ("SELECT 'a' AS value", "overwrite", {"log": "y"}, "a log can only be appended to"),
+        ("SELECT 'a' AS value", "append", {}, "no target: give either the option 'log' or the option 'queue'"),
+        ("SELECT 'a' AS value", "append", {"log": "y", "txnAppId": "a"}, "'txnAppId' and 'txnVersion' must be given"),
         ("SELECT 'a' AS value", "append", {"log": "y", "topic": "z"}, "there is no option 'topic'"),
     ],
 )
@@ -259,5 +259,5 @@ def test_a_user_without_rights_is_told_so_in_one_line(tmp_path: Path) -> None:
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert len(lines) == 5, done.stdout
-    assert all("Permission denied" in line or "may not" in line for line in lines), done.stdout
+    assert all("Permission denied" in line or "lacks the permission" in line for line in lines), done.stdout
     assert all(str(tmp_path) in line for line in lines), done.stdout

@@ -217,4 +217,4 @@ def test_payloads_can_be_left_out(spark: SparkSession, data: Path, tmp_path: Pat
 
 def test_where_nothing_failed_the_report_says_so(spark: SparkSession, data: Path, tmp_path: Path) -> None:
     assert deadletters.run(spark, str(data), queues="quiet", out=str(tmp_path)).rows == []
-    assert "Nothing failed in 1 queue" in (tmp_path / "report.html").read_text()
+    assert "No delivery failed in 1 queue" in (tmp_path / "report.html").read_text()

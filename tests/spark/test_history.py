@@ -120,9 +120,9 @@ def test_a_log_that_was_made_anew_is_another_one(spark: SparkSession, data: str,
     run(spark, data, lake=lake)
     shutil.rmtree(Path(data) / "logs" / "orders")
     append(data, 0, 30)
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="deleted and recreated"):
         history(spark, data, lake, log="orders")
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="deleted and recreated"):
         run(spark, data, lake=lake)
     assert offsets(history(spark, None, lake, log="orders")) == list(range(25))
 

@@ -425,7 +425,7 @@ def test_several_logs_are_read_at_once(hourly: Path, how: dict[str, str]) -> Non
         ({"queue": "x", "view": "list"}, "'view' is one of messages, lifecycle, not 'list'"),
         ({"queue": "none", "view": "messages"}, "there is no queue 'none'"),
         ({"view": "messages"}, "'view' needs the option 'queue'"),
-        ({"logs": "x,y", "startingOffsets": '{"x": 3}'}, "says nothing of 'y'"),
+        ({"logs": "x,y", "startingOffsets": '{"x": 3}'}, "has no offset for 'y'"),
         ({"startingOffsets": '{"x": 3, "z": 4}'}, "'z'"),
         ({"startingOffsets": '{"x": 11}'}, "ends at 10, before the offset 11"),
         ({"startingOffsets": '{"x": -3}'}, "'startingOffsets' takes"),
@@ -548,7 +548,7 @@ def test_damage_fails_a_read_unless_it_is_to_be_skipped(
         lines = [json.loads(line) for file in report.iterdir() for line in file.read_text().splitlines()]
         assert [(line["first_lost"], line["lost"]) for line in lines] == [(lost.start, len(lost))]
         assert lines[0]["path"].endswith(".data")
-        assert f"skipped 1 damaged places with {len(lost)} records" in caplog.text
+        assert f"damage skipped: places=1 records={len(lost)}" in caplog.text
 
 
 @pytest.mark.parametrize(("where", "lost"), DAMAGES)

@@ -155,9 +155,10 @@ def test_the_headline_says_what_a_person_would(evil: str) -> None:
         page_of(["orders"], [reason_row("orders", "no customer <n>", 30, 11), reason_row("orders", "late", 1, 1)])
     )
     said = Reader(html).text
-    assert "orders took in 5,000 messages and finished 4,985 of them; half were done within 41 ms, 99 of 100" in said
-    assert "within 90 s. 12 died, most of them because “no customer <n>”. 3 still wait, 1 of them in somebody's" in said
-    assert "2 queues took in" in Reader(evil).text
+    assert "orders received 5,000 messages, and 4,985 of them were acknowledged; half within 41 ms, 99 of 100" in said
+    assert "within 90 s. 12 were dead-lettered or dropped, most of them because “no customer <n>”. 3 are still" in said
+    assert "still open, 1 of them leased." in said
+    assert "2 queues received" in Reader(evil).text
     assert "All queues" not in said  # with one queue there is nothing to sum up
 
 
@@ -165,15 +166,15 @@ def test_of_many_queues_the_busiest_are_told_and_the_rest_is_not_hidden() -> Non
     page = page_of([f"queue-{number:03}" for number in range(120)])
     assert [section.title for section in page.sections] == ["All queues", *(f"queue-00{n}" for n in range(DETAILS))]
     text = Reader(render(page)).text
-    assert f"The {DETAILS} busiest queues are told of in full. The other {120 - DETAILS} took in 9" in text
+    assert f"The {DETAILS} busiest queues are shown in detail. The other {120 - DETAILS} received 9" in text
     assert f"{120 - LISTED} more queues with" in text and f"queue-{LISTED - 1:03}" in text
     assert f"queue-{LISTED:03}" not in text
 
 
 def test_an_empty_store_makes_a_page_that_says_so() -> None:
-    assert "Nothing has happened yet" in Reader(render(lifecycle_page(None, [], {}, [], []))).text
+    assert "There are no events yet" in Reader(render(lifecycle_page(None, [], {}, [], []))).text
     totals = {"failures": 0, "dead": 0, "reasons": 0, "queues": 3}
-    assert "Nothing failed in 3 queues" in Reader(render(deadletters_page([], totals, TOLD, []))).text
+    assert "No delivery failed in 3 queues" in Reader(render(deadletters_page([], totals, TOLD, []))).text
 
 
 def test_blame_is_laid_only_where_it_is_known() -> None:

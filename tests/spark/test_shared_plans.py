@@ -226,7 +226,7 @@ def test_a_time_that_is_none_is_refused(spark: SparkSession, data: Path) -> None
 
 @pytest.mark.parametrize("keys", [5, [None], bytearray(b"k1"), [b"k1", 3]])
 def test_keys_that_are_none_are_refused(spark: SparkSession, data: Path, keys: Any) -> None:
-    with pytest.raises(InvalidArgument, match="keys takes a key or several, each bytes or text"):
+    with pytest.raises(InvalidArgument, match="keys must be one or more keys, each bytes or str"):
         holdfast.spark.read(spark, data, log="x", keys=keys)
 
 

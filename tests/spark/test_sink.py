@@ -269,7 +269,7 @@ def test_parts_that_are_not_whole_are_refused_and_the_batch_may_come_again(tmp_p
         made = writer(tmp_path, txnAppId=spoil.__name__, txnVersion=1)
         parts = made.write(iter([batch(*[b"x" * 1000] * (size // 1000 + 1))]))
         spoil(tmp_path / "incoming" / "parts" / parts.parts[0].file)
-        with pytest.raises(Corrupt, match="could not take batch 1"):
+        with pytest.raises(Corrupt, match="could not adopt batch 1"):
             made.commit([parts])
         for _ in range(2):
             write(tmp_path, batch(b"again"), txnAppId=spoil.__name__, txnVersion=1)
@@ -417,12 +417,12 @@ def headers_of(*items: dict[str, Any] | None) -> dict[str, pa.Array]:
     ("rows", "said"),
     [
         (batch(b"1", None), "the column 'value' is null in a row"),
-        (batch(b"1", priority=pa.array([256], pa.int32())), "a priority is from 0 to 255, not 256"),
-        (batch(b"1", priority=pa.array([-1], pa.int64())), "a priority is from 0 to 255, not -1"),
-        (batch(b"1", delay=pa.array([-0.5])), "a delay is .* not -0.5"),
-        (batch(b"1", delay=pa.array([float("nan")])), "a delay is .* not nan"),
-        (batch(b"1", ttl=pa.array([0])), "a ttl is more than 0 seconds"),
-        (batch(b"1", ttl=pa.array([1 << 40])), "a ttl is .* up to 200 years"),
+        (batch(b"1", priority=pa.array([256], pa.int32())), "a priority must be from 0 to 255, not 256"),
+        (batch(b"1", priority=pa.array([-1], pa.int64())), "a priority must be from 0 to 255, not -1"),
+        (batch(b"1", delay=pa.array([-0.5])), "a delay must be .* not -0.5"),
+        (batch(b"1", delay=pa.array([float("nan")])), "a delay must be .* not nan"),
+        (batch(b"1", ttl=pa.array([0])), "a ttl must be more than 0 seconds"),
+        (batch(b"1", ttl=pa.array([1 << 40])), "a ttl must be .* at most 200 years"),
         (batch(b"x" * (10 * MIB + 1)), "over the limit of 10485760"),
         (batch(b"x" * 6 * MIB, key=pa.array([b"x" * 6 * MIB])), "over the limit of 10485760"),
         (batch(b"1", **headers_of({"key": "h", "value": b"x" * 11 * MIB})), "over the limit of 10485760"),
@@ -472,8 +472,8 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
         ({"log": "x", "queue": "y"}, "either the option 'log' or the option 'queue'"),
         ({"log": ""}, "log name must not be empty"),
         ({"queue": "q" * 256}, "queue name is 256 bytes"),
-        ({"txnAppId": "a"}, "'txnAppId' and 'txnVersion' go together"),
-        ({"txnVersion": "1"}, "'txnAppId' and 'txnVersion' go together"),
+        ({"txnAppId": "a"}, "'txnAppId' and 'txnVersion' must be given"),
+        ({"txnVersion": "1"}, "'txnAppId' and 'txnVersion' must be given"),
         ({"txnAppId": "", "txnVersion": "1"}, "'txnAppId'"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "'txnVersion' takes a whole number from 0 up"),
         ({"compression": "zip"}, "'compression' takes none or gzip or zstd or lz4, not 'zip'"),
@@ -494,7 +494,7 @@ def test_a_block_stays_within_what_a_block_can_hold(tmp_path: Path) -> None:
 
 
 def test_a_log_is_not_overwritten_and_a_file_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="only ever appended to"):
+    with pytest.raises(InvalidArgument, match="can only be appended to"):
         BatchWriter({"path": str(tmp_path), "log": "x"}, from_arrow_schema(batch(b"").schema), overwrite=True)
     (tmp_path / "file").write_text("x")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):

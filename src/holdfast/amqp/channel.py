@@ -130,7 +130,7 @@ class Channel(TopologyCommands):
         perform(self, method)
 
     def end(self) -> None:
-        """Close the channel: put what was published, remove its consumers, and requeue unsettled deliveries.
+        """Close the channel: put published messages, remove its consumers, and requeue unsettled deliveries.
 
         An open transaction is rolled back. Pending confirms are not sent.
         """

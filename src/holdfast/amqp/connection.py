@@ -500,7 +500,7 @@ class Connection(asyncio.BufferedProtocol):
         self.channels.clear()
 
     def _drain(self) -> None:
-        """Discard what the client still sends until it disconnects, or a timeout passes.
+        """Discard further input until the client disconnects, or a timeout passes.
 
         A socket that is closed while bytes arrive is reset: the client's own sending would fail, and it might never
         read our answer.

@@ -356,7 +356,7 @@ class ChannelPublisher:
         batch.logs.update(logs)
 
     def end_turn(self) -> None:
-        """End a turn: confirm what needs no sync at once, and request a sync for the rest."""
+        """End a turn: confirm messages that need no sync at once, and request a sync for the rest."""
         batch, self._open = self._open, None
         if batch is None or self._channel.closing:
             return

@@ -198,7 +198,7 @@ class BrokerQueue:
         self._schedule(self)
 
     def remove(self, consumer: Consumer) -> None:
-        """Remove a consumer; its channel settles what it holds.
+        """Remove a consumer; its channel settles its deliveries.
 
         With a single active consumer, the successor waits for what it held: those messages are older than the rest.
         """

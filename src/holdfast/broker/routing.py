@@ -247,7 +247,7 @@ class Router:
         self._routes: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def add_exchange(self, name: str, kind: str, alternate: str | None = None) -> None:
-        """Add an exchange of one of `EXCHANGE_TYPES`; `alternate` gets what it cannot route."""
+        """Add an exchange of one of `EXCHANGE_TYPES`; `alternate` gets messages that it cannot route."""
         self._exchanges[name] = _Exchange(EXCHANGE_TYPES[kind](), alternate)
         self.forget_routes()
 

@@ -128,7 +128,7 @@ class Transport(asyncio.BufferedProtocol):
         return False
 
     def close(self) -> None:
-        """Send what is queued, and close the connection."""
+        """Send queued data, and close the connection."""
         self._flush()
         if self._transport is not None:
             self._transport.close()

@@ -47,13 +47,13 @@ def read(
 ) -> "DataFrame":
     """Return a new DataFrame of a log, a view of a queue or a table in the store at `path`.
 
-    Each call plans anew, so that the DataFrame shows what is in the store now; one that was used before shows what was
-    there at its first action. `log` and `queue` take a name or several; `queue` needs a `view` ("messages" or
-    "lifecycle"), `table` may have one ("now", "history", "changes", "log"). `since` and `until` (not included) select
-    records by the time at which they were written, and events by their own time; the views "now" and "history" of a
-    table do not take them. `keys` selects records by their key; "lifecycle" does not take it. Blocks that cannot match
-    are not read, except that a lifecycle is read to its end whatever `until` is. A time without a zone is in the
-    session's time zone. `options` are all other options of the source, as `minPartitions=8`.
+    Each call plans again, so that the DataFrame shows the present content of the store; a DataFrame that was used
+    before shows the content at its first action. `log` and `queue` take a name or several; `queue` needs a `view`
+    ("messages" or "lifecycle"), `table` may have one ("now", "history", "changes", "log"). `since` and `until` (not
+    included) select records by the time at which they were written, and events by their own time; the views "now" and
+    "history" of a table do not take them. `keys` selects records by their key; "lifecycle" does not take it. Blocks
+    that cannot match are not read, except that a lifecycle is read to its end whatever `until` is. A time without a
+    zone is in the session's time zone. `options` are all other options of the source, such as `minPartitions=8`.
     """
     from holdfast.spark import frames  # noqa: PLC0415 - as above
 
@@ -72,9 +72,9 @@ def read(
 
 
 def refresh_view(spark: "SparkSession", name: str, path: str | os.PathLike[str], **arguments: Any) -> "DataFrame":
-    """Create the temporary view `name`, or let it show what is in the store now; returns its DataFrame.
+    """Create or refresh the temporary view `name`, so that it shows the present content; returns its DataFrame.
 
-    The arguments are those of `read`. A temporary view shows what was there when it was first queried, until this is
+    The arguments are those of `read`. A temporary view shows the content at its first query, until this is
     called again.
     """
     from holdfast.spark import frames  # noqa: PLC0415 - as above

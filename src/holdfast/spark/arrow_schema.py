@@ -25,7 +25,7 @@ __all__ = ["Column", "Fields", "columns_of", "model_of"]
 
 DECIMAL = pa.decimal128(38, 18)
 BIG = pa.decimal128(20, 0)
-"""For whole numbers whose maximum in the model exceeds a LONG."""
+"""For integers whose maximum in the model exceeds a LONG."""
 LONG_MAX = 2**63 - 1
 
 _PLAIN: dict[Kind, pa.DataType] = {
@@ -56,9 +56,9 @@ class Column:
     number: int
     type: pa.DataType
     convert: Convert | None
-    """Converts a value to what Arrow takes; None if that is the value itself."""
+    """Converts a value for Arrow; None if Arrow accepts it unchanged."""
     sealed: bool = False
-    """Shown as it is on disk: the ciphertext."""
+    """Whether the column shows the ciphertext, as on disk."""
 
 
 @lru_cache(16)
@@ -107,7 +107,7 @@ def _typed(ftype: FieldType, text: bool, within: tuple[type[Model], ...]) -> tup
 
 
 def _embedded(model: type[Model], text: bool, within: tuple[type[Model], ...]) -> tuple[pa.DataType, Convert]:
-    if model in within:  # Spark has no types that hold themselves
+    if model in within:  # Spark has no recursive types
         return pa.string(), lambda value: value.to_json()
     fields = [(spec.name, *_typed(spec.type, text, (*within, model))) for spec in model.__spec__.fields.values()]
     parts = [(name, attrgetter(name), convert) for name, _, convert in fields]
@@ -158,7 +158,7 @@ class Fields:
         self._columns = columns
         images = plain_images(model)
         if keyring is not None:
-            # A log remembers also what was written before a field became sensitive.
+            # The log also has values from before a field became sensitive.
             images = sealed_images(model, Keyring.load(keyring), accept_unsealed=True)
         self._decode = lenient_images(images, model).decode
         self._sealed = [column for column in columns if column.sealed]
@@ -184,7 +184,7 @@ class Fields:
 
     def _objects(self, keys: Sequence[bytes], images: Sequence[bytes], raws: list[dict[str, msgspec.Raw]]) -> list[Any]:
         decode = self._decode
-        if raws:  # what is sealed would be in the way
+        if raws:  # sealed values cannot be decoded
             hidden, encode = self._hidden, msgspec.msgpack.encode
             images = [
                 encode({name: raw for name, raw in one.items() if name not in hidden}) if one else b"" for one in raws
@@ -209,7 +209,7 @@ class Fields:
                 where = f"the field {column.name!r} of {self._model.__name__} {text_of_key(key)}"
                 return InvalidArgument(
                     f"{where} is {value!r}, which does not fit into a column of type {column.type}: read decimals as "
-                    "text with the option decimalAsString=true, give whole numbers beyond 2**63 a max in the model, or "
+                    "text with the option decimalAsString=true, give integers beyond 2**63 a max in the model, or "
                     "leave the column out with a schema"
                 )
         return InvalidArgument(f"the field {column.name!r} of {self._model.__name__} cannot be read as {column.type}")
@@ -218,7 +218,7 @@ class Fields:
     def _ciphertexts(column: Column, raws: list[dict[str, msgspec.Raw]]) -> pa.Array:
         name = str(column.number)
         found = [None if (raw := one.get(name)) is None else _anything.decode(raw) for one in raws]
-        # What was written before the field became sensitive is not sealed, and not shown.
+        # Values from before the field became sensitive are not sealed, and not shown.
         return pa.array(
             [bytes(one.data) if isinstance(one, msgspec.msgpack.Ext) else None for one in found], pa.binary()
         )

@@ -89,7 +89,7 @@ def _stretches(batch: pa.RecordBatch, block_bytes: int) -> Iterator[tuple[int, i
         return
     value = batch.column("value")
     if value.null_count:
-        raise InvalidArgument("the column 'value' is null in a row: a message has a body, if only an empty one")
+        raise InvalidArgument("the column 'value' is null in a row: a message needs a body, which may be empty")
     lengths = pc.binary_length(value).to_numpy(zero_copy_only=False).astype(np.int64)
     if "key" in batch.schema.names:
         lengths = lengths + pc.fill_null(pc.binary_length(batch.column("key")), 0).to_numpy(zero_copy_only=False)
@@ -123,7 +123,7 @@ def _add(pending_block: PendingBlock, batch: pa.RecordBatch) -> None:
             case "priority":
                 values = column.to_pylist()
                 if wrong := [value for value in values if value is not None and not 0 <= value <= _PRIORITY_MAX]:
-                    raise InvalidArgument(f"a priority is from 0 to {_PRIORITY_MAX}, not {wrong[0]}")
+                    raise InvalidArgument(f"a priority must be from 0 to {_PRIORITY_MAX}, not {wrong[0]}")
                 _note(pending_block, "priority", first, [value or None for value in values])
             case "delay":
                 _note(pending_block, "due", first, [_after(now, value, "delay") for value in column.to_pylist()])
@@ -157,7 +157,7 @@ def _headers(row: list[dict[str, Any]] | None, texts: list[str] | None) -> dict[
         if item is None or item["key"] is None or item["value"] is None:
             raise InvalidArgument("a header has no name or no value")
         if item["key"] in found:
-            raise InvalidArgument(f"a message has two headers {item['key']!r}: a header has one value")
+            raise InvalidArgument(f"a message has two headers {item['key']!r}: each header may occur once")
         value = item["value"]
         found[item["key"]] = value if isinstance(value, str) else bytes(value)
     for name in texts or ():
@@ -195,5 +195,5 @@ def _after(now: int, seconds: Any, what: str) -> int | None:
     if seconds is None or (what == "delay" and not seconds):
         return None
     if not 0 < float(seconds) <= 200 * 365 * 86_400:
-        raise InvalidArgument(f"a {what} is more than 0 seconds and up to 200 years, not {seconds}")
+        raise InvalidArgument(f"a {what} must be more than 0 seconds and at most 200 years, not {seconds}")
     return now + round(float(seconds) * 1e9)

@@ -81,7 +81,7 @@ FUNCTIONS = frozenset(
         "year",
     ]
 )
-"""What may be called. None touches anything but its arguments, or makes much out of little."""
+"""Functions that may be called. They use only their arguments, and do not produce large results from small ones."""
 TYPES = frozenset(
     [
         "bigint",
@@ -127,7 +127,7 @@ def safe_condition(text: str) -> str:
     if len(text) > _LENGTH_MAX:
         raise InvalidArgument(f"the condition has {len(text)} characters: {_LENGTH_MAX} are allowed over HTTP")
     if "\0" in text:
-        raise InvalidArgument("the condition holds a zero byte, which no program can be given")
+        raise InvalidArgument("the condition contains a NUL character: remove it")
     return _Parser(text).parse()
 
 
@@ -317,18 +317,18 @@ class _Parser:
         quote, inner = token.text[0], token.text[1:-1]
         found, at = [], 0
         while at < len(inner):
-            letter = inner[at]
-            if letter == "\\":
-                letter = _ESCAPES.get(inner[at + 1], "")
-                if not letter:
+            character = inner[at]
+            if character == "\\":
+                character = _ESCAPES.get(inner[at + 1], "")
+                if not character:
                     raise InvalidArgument(
-                        f"the condition has the escape {inner[at : at + 2]!r}, which is not known here; there are: "
+                        f"the condition has the escape {inner[at : at + 2]!r}, which is not supported; there are: "
                         + " ".join(f"\\{one}" for one in _ESCAPES if one.isprintable())
                     )
                 at += 1
-            elif letter == quote:  # twice
+            elif character == quote:  # twice
                 at += 1
-            found.append(letter)
+            found.append(character)
             at += 1
         return "'" + "".join(found).replace("\\", "\\\\").replace("'", "\\'") + "'"
 

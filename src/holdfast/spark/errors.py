@@ -21,7 +21,7 @@ def in_one_line(call: Callable[P, T]) -> Callable[P, T]:
         try:
             return call(*args, **kwargs)
         except HoldfastError:
-            # The worker prints the traceback into Spark's error, then ends: what a person reads first is the message.
+            # The worker prints the traceback into Spark's error: without it, the user reads the message first.
             spec = getattr(sys.modules["__main__"], "__spec__", None)
             if spec is not None and spec.name.startswith("pyspark."):
                 sys.tracebacklimit = 0

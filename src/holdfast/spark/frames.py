@@ -1,7 +1,7 @@
 """DataFrames that are planned again at each call and narrowed by explicit arguments.
 
 Spark 4.3 plans the scan of a Python source once for a DataFrame: at its first action, and for all queries on it. So a
-DataFrame shows the records that were there then, and a plan that the filter of one query narrowed would be the plan of
+DataFrame shows the records of that moment, and a plan that the filter of one query narrowed would be the plan of
 all others. `read` makes a new DataFrame, with a plan of its own, and passes what narrows it as options of that read.
 """
 
@@ -49,7 +49,7 @@ def read(
         chosen["key"] = _keys(keys, of_table=table is not None)
     frame = spark.read.format("holdfast").options(**chosen).load()
     if view == "lifecycle":
-        # A record of the journal can hold events that are older than itself: rows are compared, not records.
+        # A record of the journal can hold events older than itself: so rows are compared, not records.
         frame = frame if first is None else frame.where(F.col("time") >= _column(first))
         frame = frame if end is None else frame.where(F.col("time") < _column(end))
     return frame
@@ -88,7 +88,7 @@ def _keys(keys: Keys, *, of_table: bool) -> str:
     except TypeError:
         every = [None]  # type: ignore[list-item]  # refused below
     if not all(isinstance(key, bytes | str) for key in every):
-        raise InvalidArgument(f"keys takes a key or several, each bytes or text, not {keys!r}")
+        raise InvalidArgument(f"keys must be one or more keys, each bytes or str, not {keys!r}")
     if of_table:
         return json.dumps([_record_key(key) for key in every])
     return json.dumps([key if isinstance(key, str) else {"base64": base64.b64encode(key).decode()} for key in every])

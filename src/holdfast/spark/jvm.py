@@ -18,7 +18,7 @@ OLDEST = 17
 _PATIENCE_S = 60
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 _VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.MULTILINE)
-# Spark asks for a module of faster linear algebra, which this small Java leaves out and would not start without.
+# Spark requests a module for faster linear algebra, which this small Java lacks and would fail to start with.
 _WRAPPER = """#!/bin/sh
 for word do
     shift
@@ -38,7 +38,7 @@ def java_home() -> Path:
         version, home = _ask(java)
         if version >= OLDEST and home is not None:
             return home
-        seen.append(f"{java} is " + (f"Java {version}" if version else "not one that answers"))
+        seen.append(f"{java} is " + (f"Java {version}" if version else "not a working Java"))
     home = _packaged()
     if home is None:
         why = "; ".join(seen) or "there is none on this machine"
@@ -93,7 +93,7 @@ def _packaged() -> Path | None:
     name = f"java-{hashlib.blake2b(script, digest_size=6).hexdigest()}"
     try:
         return _wrapped(cache_folder() / name, script)
-    except OSError:  # a home that cannot be written to
+    except OSError:  # a home folder that cannot be written to
         return _wrapped(Path(tempfile.mkdtemp(prefix="holdfast-java-")), script)
 
 
@@ -103,10 +103,10 @@ def _wrapped(home: Path, script: bytes) -> Path:
         if java.read_bytes() == script and os.access(java, os.X_OK):
             return home
     java.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and renamed: another process may be starting its Spark from it at this moment.
-    handle, beside = tempfile.mkstemp(dir=java.parent, prefix=".java-")
+    # Written next to it and renamed: another process may be starting Spark from it at this moment.
+    handle, temporary = tempfile.mkstemp(dir=java.parent, prefix=".java-")
     with os.fdopen(handle, "wb") as file:
         file.write(script)
-    Path(beside).chmod(0o755)
-    Path(beside).replace(java)
+    Path(temporary).chmod(0o755)
+    Path(temporary).replace(java)
     return home

@@ -26,7 +26,7 @@ __all__ = [
 
 BATCH_ROWS = 1 << 15
 BATCH_BYTES = 16 << 20
-"""A batch is sent when it has this many rows or bytes: enough for Spark to be busy, small enough to stay in cache."""
+"""A batch is sent when it has this many rows or bytes: enough to keep Spark busy, small enough to stay in cache."""
 
 RecordSpan = tuple[Block, int, int]
 """A verified block and the positions of the records in it that are wanted."""
@@ -199,7 +199,7 @@ def text_header_lists(block: Block, start: int, stop: int) -> pa.Array:
 def _strings_in_place(
     block: Block, kind: pa.DataType, present: memoryview | None, offsets: memoryview, data: memoryview, count: int
 ) -> pa.Array:
-    # The checksum says that this is what was written; that Arrow does not leave the buffer is checked all the same.
+    # The checksum proves that this is what was written; still check that Arrow stays within the buffer.
     ends = np.frombuffer(offsets, np.int32)
     _check_ascending(block, ends, len(data))
     valid = None if present is None else pa.py_buffer(present)
@@ -208,7 +208,7 @@ def _strings_in_place(
 
 def _check_ascending(block: Block, ends: np.ndarray[Any, Any], size: int) -> None:
     if ends[0] != 0 or ends[-1] > size or (ends[1:] < ends[:-1]).any():
-        raise Corrupt(f"the offsets of the block at byte {block.header.offset} are no offsets")
+        raise Corrupt(f"the offsets of the block at byte {block.header.offset} are invalid")
 
 
 def _joined(pieces: list[RecordSpan], column: Callable[[Block, int, int], pa.Array]) -> pa.Array:

@@ -18,9 +18,9 @@ from holdfast.spark.remote import is_url
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names"]
 
 EARLIEST, LATEST = -2, -1
-"""Kafka's numbers for the two ends."""
+"""Kafka's numbers for the start and the end of a log."""
 ZONE_MAX = timedelta(hours=18)
-"""No zone that Java knows is further from UTC."""
+"""The greatest offset from UTC that a time zone of Java has."""
 
 _READ = (
     "path",
@@ -79,7 +79,7 @@ _OF_PLACES = (
     "endingOffsetsByTimestamp",
 )
 Places = int | dict[str, int]
-"""For all logs the same, or for each its own: a sequence, `EARLIEST` or `LATEST`."""
+"""One for all logs, or one for each: a sequence, `EARLIEST` or `LATEST`."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,17 @@ class ReadOptions:
     url: str = ""
     """The URL of the store, if it is not a local folder; `path` is then its root."""
     names: tuple[str, ...] = ()
-    """Of the logs; with a view, of the queues, or of the one table."""
+    """The names of the logs; with a view, of the queues, or of the one table."""
     pattern: str | None = None
     view: str | None = None
     table: str | None = None
     as_of: int | None = None
     """The version up to which a table is read, itself included."""
     local_as_of: datetime | None = None
-    """The same as a time without a zone. It is in the session's zone, which tasks know and the planner does not."""
+    """`as_of` as a time without a zone. It is in the session's zone, which tasks know and the planner does not."""
     include_deleted: bool = False
     keyring: str | None = None
-    """The file with the keys that open what is sensitive."""
+    """The keyring file that decrypts sensitive fields."""
     text_decimals: bool = False
     starting: Places | None = None
     ending: Places | None = None
@@ -108,7 +108,7 @@ class ReadOptions:
     """Nanoseconds."""
     ending_time: int | dict[str, int] | None = None
     local_start: datetime | None = None
-    """A time without a zone, which is the session's. `starting_time` is then early enough for every zone."""
+    """A starting time without a zone, in the session's zone. `starting_time` is then early enough for every zone."""
     local_end: datetime | None = None
     """The same for `ending_time`, which is then late enough."""
     fail_on_data_loss: bool = True
@@ -124,7 +124,7 @@ class ReadOptions:
     """Only records with one of these keys; None: all."""
     skip_damage: bool = False
     damage_report: str | None = None
-    """A folder into which each task writes what it skipped."""
+    """A folder into which each task writes the damage that it skipped."""
     name: str | None = None
 
     @property
@@ -134,7 +134,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
-        """Validate what a user typed; an error names the option and its valid values."""
+        """Validate a user's options; an error names the option and its valid values."""
         options = _lower(given)
         _refuse_unknown(options, _READ)
         if streaming:
@@ -144,9 +144,7 @@ class ReadOptions:
         url = options.get("path", "") if is_url(options.get("path", "")) else ""
         path = Path("/") if url else _path(options)
         if url and streaming:
-            raise InvalidArgument(
-                "what lies behind a URL is a copy, and does not grow: a stream needs the store's folder"
-            )
+            raise InvalidArgument("a store at a URL is a copy that does not grow: a stream needs the store's folder")
         view, table = options.get("view"), options.get("table")
         logs, log_pattern = _chosen(options, "log")
         queues, queue_pattern = _chosen(options, "queue")
@@ -163,17 +161,19 @@ class ReadOptions:
             if view is None:
                 raise InvalidArgument(f"the option 'queue' needs the option 'view': one of {', '.join(VIEWS)}")
             if view not in VIEWS:
-                raise InvalidArgument(f"the option 'view' is one of {', '.join(VIEWS)}, not {view!r}")
+                raise InvalidArgument(f"the option 'view' must be one of {', '.join(VIEWS)}, not {view!r}")
             if view == "messages" and url:
-                raise InvalidArgument("the view 'messages' needs the store's folder: behind a URL, read 'lifecycle'")
+                raise InvalidArgument("the view 'messages' needs the store's folder: from a URL, read 'lifecycle'")
             if view == "messages" and streaming:
-                raise InvalidArgument("the view 'messages' is a moment, not a stream: stream the view 'lifecycle'")
+                raise InvalidArgument(
+                    "the view 'messages' is a snapshot and cannot be streamed: stream the view 'lifecycle'"
+                )
         elif view is not None:
             raise InvalidArgument("the option 'view' needs the option 'queue', 'queues', 'queuePattern' or 'table'")
         elif not logs and log_pattern is None:
             raise InvalidArgument(
-                "say what to read: the option 'log', 'logs' or 'logPattern'; or 'queue', 'queues' or 'queuePattern' "
-                "with 'view'; or 'table'"
+                "nothing to read: give the option 'log', 'logs' or 'logPattern'; or 'queue', 'queues' or "
+                "'queuePattern' with 'view'; or 'table'"
             )
         as_of = _version(options)
         start_time = _times(options, "startingTimestamp", "startingOffsetsByTimestamp")
@@ -228,18 +228,18 @@ class WriteOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "WriteOptions":
-        """Validate what a user typed."""
+        """Validate a user's options."""
         options = _lower(given)
         _refuse_unknown(options, _WRITE)
         log, queue = options.get("log"), options.get("queue")
         if (log is None) == (queue is None):
-            raise InvalidArgument("say where to write: either the option 'log' or the option 'queue'")
+            raise InvalidArgument("no target: give either the option 'log' or the option 'queue'")
         _checked(queue if log is None else log, "queue name" if log is None else "log name")
         app, version = options.get("txnappid"), _count(options, "txnVersion", least=0)
         if app == "":
             raise InvalidArgument("the option 'txnAppId' must not be empty")
         if (app is None) != (version is None):
-            raise InvalidArgument("the options 'txnAppId' and 'txnVersion' go together")
+            raise InvalidArgument("the options 'txnAppId' and 'txnVersion' must be given together")
         return cls(
             path=_path(options),
             log=log,
@@ -258,7 +258,7 @@ def chosen_names(options: ReadOptions, known: list[str]) -> list[str]:
     if options.pattern is not None:
         found = [name for name in known if fnmatchcase(name, options.pattern)]
         if not found:
-            raise NotFound(f"no {what} in {options.place!r} fits {options.pattern!r}; there are: {_few(known)}")
+            raise NotFound(f"no {what} in {options.place!r} matches {options.pattern!r}; there are: {_few(known)}")
         return found
     for name in options.names:
         if name not in known:
@@ -280,7 +280,7 @@ def _lower(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refuse_unknown(options: Mapping[str, str], known: tuple[str, ...]) -> None:
-    # Spark hands over options of its own in places; they are not ours to judge.
+    # Spark sometimes passes options of its own, which are not checked here.
     lower = {name.lower() for name in known}
     for key in options:
         if key not in lower and "." not in key and not key.startswith("__"):
@@ -290,9 +290,9 @@ def _refuse_unknown(options: Mapping[str, str], known: tuple[str, ...]) -> None:
 def _path(options: Mapping[str, str]) -> Path:
     path = options.get("path")
     if not path:
-        raise InvalidArgument("the option 'path' is missing: the folder of the store")
+        raise InvalidArgument("the option 'path' is missing: give the folder of the store")
     if is_url(path):
-        raise InvalidArgument(f"{path!r} can only be read: to write, give the folder of a store")
+        raise InvalidArgument(f"{path!r} is a URL, which can only be read: to write, give the folder of a store")
     return Path(re.sub(r"^file:(?=/)(//(?=/))?", "", path)).absolute()
 
 
@@ -318,7 +318,7 @@ def _keys(options: Mapping[str, str], view: str | None) -> frozenset[bytes] | No
     if value is None:
         return None
     if view == "lifecycle":
-        raise InvalidArgument("the option 'key' chooses records of a log, or messages: events have no key")
+        raise InvalidArgument("the option 'key' selects records of a log, or messages: events have no key")
     if not value.startswith("["):
         return frozenset([value.encode()])
     try:
@@ -348,9 +348,9 @@ def _table_view(options: Mapping[str, str], view: str | None, *, streaming: bool
     """Return the view of a table, after checking that the other options apply to it."""
     view = "now" if view is None else view
     if view not in TABLE_VIEWS:
-        raise InvalidArgument(f"the option 'view' of a table is one of {', '.join(TABLE_VIEWS)}, not {view!r}")
+        raise InvalidArgument(f"the option 'view' of a table must be one of {', '.join(TABLE_VIEWS)}, not {view!r}")
     if streaming and view not in ("changes", "log"):
-        raise InvalidArgument(f"the view {view!r} is a moment, not a stream: stream the view 'changes'")
+        raise InvalidArgument(f"the view {view!r} is a snapshot and cannot be streamed: stream the view 'changes'")
     if view != "now":
         for name in ("asOf", "includeDeleted"):
             if name.lower() in options:

@@ -38,7 +38,7 @@ __all__ = [
 logger = logging.getLogger("holdfast.spark")
 PARTITION_BYTES = 512 << 20
 SMALL_BYTES = 1 << 20
-"""Less than this is not worth a task of its own."""
+"""Bytes below which a separate task is not worthwhile."""
 
 
 class DataLoss(HoldfastError):
@@ -106,12 +106,12 @@ class Wanted:
                 return
             if not self.skip_damage:
                 raise Corrupt(
-                    f"{damage}: restore the file from a backup, or read on behind it with the option onDamage=skip",
+                    f"{damage}: restore the file from a backup, or skip the damage with the option onDamage=skip",
                     damage.path,
                     damage.offset,
                 )
             self.damage.append(replace(damage, first_lost=first, lost=lost))
-            logger.warning("skipped damage: %s", damage, extra={"segment": damage.path, "offset": damage.offset})
+            logger.warning("damage skipped: %s", damage, extra={"segment": damage.path, "offset": damage.offset})
 
         return report
 
@@ -126,11 +126,11 @@ class Wanted:
         return block, min(start, stop), stop
 
     def finish(self) -> None:
-        """Log what was skipped, and write it into the folder `damage_report`, if there is one."""
+        """Log the skipped damage, and write it into the folder `damage_report`, if there is one."""
         if not self.damage:
             return
         records = sum(damage.lost or 0 for damage in self.damage)
-        logger.warning("skipped %d damaged places with %d records", len(self.damage), records)
+        logger.warning("damage skipped: places=%d records=%d", len(self.damage), records)
         if self.damage_report is not None:
             folder = Path(self.damage_report)
             folder.mkdir(parents=True, exist_ok=True)
@@ -154,18 +154,18 @@ class Picture(NamedTuple):
 
 
 def look(log: Log, *, durable: bool) -> Picture:
-    """Return the log as it is now; with `durable`, only what a power cut cannot lose."""
+    """Return the log as it is now; with `durable`, only its durable part."""
     log.refresh()
     last = log.last_segment
     if last is None:
         return Picture(log, durable, 0, 0)
     if any(last.log_id) and last.log_id != log.id:
         raise DataLoss(
-            f"the log {log.name!r} was deleted and made anew while it was being read: start the query anew, "
-            "with another checkpoint if it is a stream"
+            f"the log {log.name!r} was deleted and recreated while it was being read: start the query again, with a "
+            "new checkpoint if it is a stream"
         )
     if not last.files.exists(log.folder):
-        raise DataLoss(f"the log {log.name!r} is gone from {str(log.folder.parent)!r} while it was being read")
+        raise DataLoss(f"the log {log.name!r} in {str(log.folder.parent)!r} was deleted while it was being read")
     last = log.segments_between(last.base, last.base + 1, durable=durable)[-1]
     return Picture(log, durable, log.start, last.base if last.end is None else last.end)
 
@@ -184,7 +184,7 @@ def plan(picture: Picture, start: int, stop: int, track: str = "") -> list[Stret
         first, last = max(start, segment.base), min(stop, following, following if end is None else end)
         if first < last:
             header = SegmentHeader(segment.segment_id, segment.log_id, segment.base, segment.created)
-            # Of a whole segment the index need not be read.
+            # For a whole segment the index is not needed.
             begin = HEADER_SIZE if first == segment.base else byte_at(segment, first, HEADER_SIZE)
             size = (limit if last == end else byte_at(segment, last, limit)) - begin
             found.append(Stretch(str(segment.log), segment.name, header, limit, end, first, last, size, track, url))
@@ -192,7 +192,7 @@ def plan(picture: Picture, start: int, stop: int, track: str = "") -> list[Stret
 
 
 def parts_of(stretches: Sequence[Stretch], least: int | None) -> int:
-    """Return how many tasks the work is worth."""
+    """Return the number of tasks for the work."""
     size = sum(stretch.bytes for stretch in stretches)
     return max(least or min(os.cpu_count() or 1, 1 + size // SMALL_BYTES), -(-size // PARTITION_BYTES))
 
@@ -212,7 +212,7 @@ def shares(stretches: Sequence[Stretch], least: int | None, records: int | None 
         rest: Stretch | None = stretch
         segment = None
         while rest is not None:
-            # What is left is shared out anew each time: a share that came out small does not leave a crumb at the end.
+            # The rest is divided again each time, so that a small share does not leave a tiny one at the end.
             size = max(1, -(-left // max(1, wanted - len(found))))
             bytes_left, records_left = size - held, most - count
             if rest.bytes <= bytes_left * 1.02 and rest.stop - rest.start <= records_left:
@@ -262,7 +262,7 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Rec
                 "dropped by retention while it was being read"
             )
             if wanted.fail_on_data_loss:
-                raise DataLoss(f"{lost}; read on without them with the option failOnDataLoss=false") from None
+                raise DataLoss(f"{lost}; to read without them, use the option failOnDataLoss=false") from None
             logger.warning("%s", lost)
             continue
         for block in _blocks(segment, stretch, wanted):
@@ -273,7 +273,7 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Rec
 
 
 def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Block]:
-    # The task ends where its share does: damage behind it is another task's to report.
+    # The task ends where its share does: damage after it is reported by another task.
     report = wanted.report_in(stretch)
     for memory, header in segment.headers(segment.start_at(stretch.start), report):
         if header.sequence >= stretch.stop:
@@ -284,7 +284,7 @@ def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Bloc
             try:
                 columns = open_columns(memory, header)
             except Corrupt:
-                pass  # told when the whole block is opened
+                pass  # reported when the whole block is opened
             else:
                 if wanted.keys is not None and (
                     not columns.has("key") or wanted.keys.isdisjoint(columns.byte_strings("key"))

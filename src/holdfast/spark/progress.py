@@ -12,7 +12,7 @@ from rich.text import Text
 __all__ = ["JobWatch", "StreamWatch", "progress"]
 
 _EVERY_S = 0.2
-_BESIDE_BAR = 62
+_OTHER_COLUMNS_WIDTH = 62
 
 
 class JobWatch:
@@ -21,7 +21,7 @@ class JobWatch:
     def __init__(self, spark: SparkSession) -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self._stages: dict[int, tuple[int, int]] = {}
-        """Of each stage how many tasks are done, of how many."""
+        """By stage: the finished tasks, and all tasks."""
         self._running: set[int] = set()
 
     def look(self) -> tuple[int, int]:
@@ -33,9 +33,9 @@ class JobWatch:
         for stage in self._running | running:
             done, total = self._stages.get(stage, (0, 0))
             found = self._tracker.getStageInfo(stage)
-            if found is not None:  # Spark forgets old ones, and knows nothing of those to come
+            if found is not None:  # Spark drops old stages, and does not know later ones yet
                 done, total = found.numCompletedTasks, found.numTasks
-            # What a job left out because an earlier one had done it will never be done: it does not count.
+            # Skipped stages, whose result an earlier job computed, are not counted.
             self._stages[stage] = (done, total if stage in running else done)
         self._running = running
         return sum(done for done, _ in self._stages.values()), sum(total for _, total in self._stages.values())
@@ -80,7 +80,7 @@ def progress(
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=max(4, min(30, console.width - _BESIDE_BAR))),
+        BarColumn(bar_width=max(4, min(30, console.width - _OTHER_COLUMNS_WIDTH))),
         TextColumn("{task.fields[amount]}", style="cyan"),
         console=console,
         transient=True,
@@ -98,7 +98,7 @@ def progress(
 
 
 def _watch(spark: SparkSession, bar: Progress, task: TaskID, over: threading.Event) -> None:
-    # A bar is never worth an error: where Spark cannot be asked (Connect has no context), the spinner has to do.
+    # A progress bar must not raise errors: without access to Spark's status (Connect has no context) it only spins.
     with contextlib.suppress(Exception):
         jobs, streams = JobWatch(spark), StreamWatch(spark)
         while not over.wait(_EVERY_S):

@@ -61,11 +61,11 @@ EVENTS = (
     "sought",
     "cut",
 )
-"""The words of the column `event`; in `Spans` by their place here."""
+"""The values of the column `event`; `Spans` uses their index here."""
 NONE = -1
 """No value: neither times nor sequences are negative."""
 PORTION_BYTES = 16 << 20
-"""Small blocks are taken together up to this size: a block under `sync` may hold one event, and numpy wants many."""
+"""Small blocks are joined up to this size: a block under `sync` may hold one event, and numpy is fast for many."""
 
 _CODE = {word: code for code, word in enumerate(EVENTS)}
 _CAUSE = {word: code for code, word in enumerate(CAUSES)}
@@ -74,7 +74,7 @@ _QUEUE_CODE = {Purged: _CODE["purged"], SeekTo: _CODE["sought"], Truncated: _COD
 """Of events about the queue as a whole."""
 _FOR = TARGET_QUEUE_HEADER.encode()
 
-# The events that a queue writes most, as docs/formats.md has them: of one span each. The rest goes through `decode`.
+# The most common events of a queue, as in docs/formats.md, of one span each. The rest goes through `decode`.
 _LEASED, _LEASED_ONE, _ACKED, _ACKED_ONE, _RETURNED = 1, 2, 3, 4, 6
 _KIND, _LEASE = [("kind", "u1"), ("time", "<i8")], ("lease", "<i8")
 _SPAN = [("start", "<i8"), ("count", "<u4")]
@@ -91,7 +91,7 @@ _SIZE_LEASED, _SIZE_LEASED_ONE, _SIZE_ACKED, _SIZE_ACKED_ONE, _SIZE_RETURNED = (
 )
 _ONE = b"\1\0\0\0"
 _LEASED_SPANS, _ACKED_LEASES, _ACKED_SPANS, _RETURNED_SPANS = 25, 9, 21, 26
-"""Where an event says how many it speaks of."""
+"""The offset of the message count in an event."""
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -204,18 +204,18 @@ class Spans:
     """Decoded journal records, in their order, as columns: an entry a span of messages. `NONE` for missing values."""
 
     start: Numbers
-    """The first message; `NONE` for what befalls a whole lease or queue."""
+    """The first message; `NONE` for events of a whole lease or queue."""
     count: Numbers
     event: Numbers
-    """A place in `EVENTS`."""
+    """An index in `EVENTS`."""
     time: Numbers
     lease: Numbers
     attempt: Numbers
     priority: Numbers
     cause: Numbers
-    """A place in the journal's `CAUSES`."""
+    """An index in the journal's `CAUSES`."""
     reason: Numbers
-    """A place in `texts`."""
+    """An index in `texts`."""
     target: Numbers
     until: Numbers
     upto: Numbers
@@ -354,7 +354,7 @@ class _Others:
                 word = _CODE["redriven" if cause == "redriven" else "dead-lettered"]
                 texts = self.text(reason), self.text(target)
                 head = (word, time, lease or NONE, NONE, NONE, _CAUSE[cause], *texts)
-                # Where it was not delivered at all, or nobody counted, there is no attempt to speak of.
+                # If it was never delivered, or attempts were not counted, there is no attempt number.
                 self.spans += [(start, stop, priority, attempt or NONE) for start, stop, priority, attempt in spans]
             case Dropped(time, cause, gone):
                 word = _CODE["moved" if cause == "moved" else "dropped"]
@@ -400,7 +400,7 @@ class _Others:
         """Return the number of a text."""
         if not text:
             return NONE
-        # An exception's text may hold anything, and Arrow takes only what is UTF-8.
+        # An exception's text may hold anything, and Arrow accepts only UTF-8.
         text = text.encode("utf-8", "backslashreplace").decode()
         return self.texts.setdefault(text, len(self.texts))
 
@@ -433,7 +433,7 @@ def own_records(pieces: list[RecordSpan], queue: str) -> Mask:
             if start <= position < stop:
                 own[at + position - start] = False
         if block.has("producer") and (headers := block.sections("headers")) and _FOR in bytes(headers[2]):
-            # As `QueueState.enter` has it: the header counts only in a record that was moved, which no user can make.
+            # As in `QueueState.enter`: the header counts only in a moved record, which users cannot write.
             moved = np.asarray(block.numbers("producer"))[start:stop]
             owners = [one.get(TARGET_QUEUE_HEADER, queue) for one in block.headers(start, stop)]
             own[at : at + stop - start] &= (moved == 0) | np.array([owner == queue for owner in owners])

@@ -34,7 +34,7 @@ from holdfast.spark.schemas import MESSAGES, arrow_schema
 __all__ = ["STATES", "MessageRows", "Overlay", "overlay"]
 
 STATES = ("ready", "delayed", "leased", "acked", "dead", "dropped", "redriven")
-"""The words of the column `state`.
+"""The values of the column `state`.
 
 - ready, delayed, leased: the state in the queue. A message stays leased after its lease has expired, and ready after
   its time to live, until the queue's owner has processed that.
@@ -50,7 +50,7 @@ _OPEN = 255
 _CODE = {word: code for code, word in enumerate(EVENTS)}
 _MOVED, _DROP, _PURGED, _SOUGHT, _CUT = (_CODE[word] for word in ("moved", "dropped", "purged", "sought", "cut"))
 _PATIENCE_S = 10.0
-"""How long a queue may take to come up to the end of its journal; after a power cut it waits for what was lost."""
+"""How long a queue may take to reach the end of its journal; after a power cut it waits for lost messages."""
 _OF_ALL = (_PURGED, _SOUGHT, _CUT)
 
 Numbers = np.ndarray[Any, Any]
@@ -90,9 +90,9 @@ class Overlay:
     """The first message of each run; the first of all is `start`."""
     states: Numbers
     attempts: Numbers
-    """Deliveries so far; `NONE` where the journal that would tell is no longer kept."""
+    """Deliveries so far; `NONE` if the journal of that time is no longer kept."""
     reasons: Numbers
-    """Of the last failure: a place in `texts`."""
+    """Of the last failure: an index in `texts`."""
     texts: tuple[str, ...]
     delayed: Numbers
     """The delayed messages, ascending, and when each is due."""
@@ -248,7 +248,7 @@ def overlay(queue: Queue) -> Overlay:
                 present = _Present(queue.queue_state, past.start, past.end)
                 begin = journal.start
                 break
-        # A record speaks of messages that the log does not show yet. The queue waits for them, but not forever.
+        # A record may refer to messages that the log does not show yet. The queue waits for them, but not forever.
         queue._clock.sleep(0.01)
     if begin > 0 and (first := next(journal.read(begin, followed), None)) is not None:
         past.known_from = queue.log.sequence_at(first.timestamp)
@@ -289,7 +289,7 @@ class _Past:
         """Mark messages without a known end as acknowledged; `laid_over` then corrects those that the queue holds."""
         lost = (self.fates == _OPEN) | (self.fates == _LEASED)
         self.fates[lost] = _ACKED
-        # Nobody acks what was never delivered: its lease was in a part of the journal that is gone.
+        # An acknowledged message was delivered: its lease was in a dropped part of the journal.
         self.attempts[(self.fates == _ACKED) & (self.attempts == 0)] = NONE
 
     def text(self, text: str) -> int:
@@ -313,19 +313,19 @@ class _Past:
             which, messages = which[ours], messages[ours]
         at = messages - self.start
         events = spans.event[which]
-        # Where a message is named twice the later event wins: numpy assigns in order.
+        # If a message occurs twice the later event wins: numpy assigns in order.
         arrived = events == _MOVED
         fates = _FATES[events]
         fates[(events == _DROP) & np.isin(spans.cause[which], _GIVEN_UP)] = _DEAD
         self.fates[at[~arrived]] = fates[~arrived]
         if arrived.any():
-            # That it left was said before, and what for; unless that is lost.
+            # An earlier event has the reason of its leaving, unless that event is lost.
             there = at[arrived]
             self.fates[there[~np.isin(self.fates[there], (_DEAD, _REDRIVEN))]] = _DEAD
         released = events == _CODE["released"]
         counted = spans.attempt[which] != NONE
         self.attempts[at[counted]] = (spans.attempt[which] - released)[counted]
-        # Why a message was given up without dead letters is not in the journal; an earlier reason is not the last one.
+        # The journal has no reason for a drop without dead-lettering; an earlier reason is not that of the drop.
         failed = _FAILURES[events] | (spans.reason[which] != NONE) | np.isin(spans.cause[which], _GIVEN_UP)
         if failed.any():
             self.reasons[at[failed]] = reasons[spans.reason[which][failed] + 1]

@@ -1,4 +1,4 @@
-"""Batch reads: the options of the read decide what is planned, and each task does its share of the work."""
+"""Batch reads: planned from the options of the read, and carried out by tasks, each with a share of the work."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Share(InputPartition):
 
 
 class Reader(DataSourceReader):
-    """Reads a batch. Only the options of the read narrow what is planned.
+    """Reads a batch. Only the options of the read narrow the plan.
 
     `pushFilters` is not overridden: Spark 4.3 plans a scan once for all queries on a DataFrame, so that a plan narrowed
     by the filter of one query lacks the rows of the next. Spark evaluates all filters on the rows of the scan.
@@ -82,7 +82,7 @@ def read_share(
     Called in the task. With `whole`, all records between the offsets of the share are read, and the times without a
     zone in the options are ignored: for a stream.
     """
-    if not isinstance(partition, Share):  # Spark's own, for a plan without any
+    if not isinstance(partition, Share):  # Spark's own, for a plan without partitions
         return iter(())
     settle()
     wanted = Wanted(
@@ -108,7 +108,7 @@ def _batches(share: Share, wanted: Wanted, local_as_of: datetime | None) -> Iter
         part = getattr(rows, "part", None)
         wanted.touches = None if part is None else part.touches
         batches = rows.gather(read_stretches(stretches, wanted))
-        step = in_one_line(lambda: next(batches, None))  # noqa: B023 - used up before the next one
+        step = in_one_line(lambda: next(batches, None))  # noqa: B023 - exhausted before the next one
         while (batch := step()) is not None:
             if batch.num_rows:
                 yield batch

@@ -24,15 +24,15 @@ def files_at(url: str) -> Files:
 
 
 class RemoteFiles:
-    """A read-only file system. It holds a copy that nobody writes to, so no lock is checked."""
+    """A read-only file system. It holds a copy that is never written to, so no lock is checked."""
 
     open_limit = AWAKE
 
     def __init__(self, url: str) -> None:
         try:
-            import fsspec  # noqa: PLC0415 - only here needed
+            import fsspec  # noqa: PLC0415 - only needed here
         except ImportError:
-            raise InvalidArgument(f"to read {url!r} fsspec is needed: pip install fsspec") from None
+            raise InvalidArgument(f"reading {url!r} needs fsspec: run pip install fsspec") from None
         self.url = url
         try:
             self._system, self._root = fsspec.core.url_to_fs(url)
@@ -62,7 +62,7 @@ class RemoteFiles:
         return bool(self._system.exists(self._place(path)))
 
     def is_locked(self, path: Path) -> bool:
-        """Return False: nobody writes to a copy."""
+        """Return False: a copy is never written to."""
         return False
 
     def make_dirs(self, path: Path) -> None:
@@ -139,4 +139,4 @@ class _RemoteFile:
 
 
 def _refuse() -> NoReturn:
-    raise io.UnsupportedOperation("what lies behind a URL is only read")
+    raise io.UnsupportedOperation("a store at a URL is read-only")

@@ -6,8 +6,8 @@ __all__ = ["LIFECYCLE", "LOG", "MESSAGES", "arrow_schema", "ddl"]
 
 TIME = pa.timestamp("us", "UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""As Spark's Kafka source has them. Which of the values are text is in the column `textHeaders`, so that queries on
-`headers`, and `map_from_entries(headers)`, are those for Kafka."""
+"""As in Spark's Kafka source. The column `textHeaders` names the headers whose values are text, so that queries on
+`headers`, and `map_from_entries(headers)`, are the same as for Kafka."""
 TEXT_HEADERS = pa.list_(pa.string())
 """The names of the headers whose values are text; the others are bytes. Null where a record has no headers."""
 
@@ -32,13 +32,13 @@ LOG = pa.schema(
 LIFECYCLE = pa.schema(
     [
         ("queue", pa.string()),
-        ("message", pa.int64()),  # its sequence in the log; null for what befalls a whole lease or queue
+        ("message", pa.int64()),  # its sequence in the log; null for events of a whole lease or queue
         ("event", pa.string()),
         ("time", TIME),
         ("lease", pa.int64()),
         ("attempt", pa.int32()),  # 1 is the first delivery
         ("priority", pa.int32()),
-        ("cause", pa.string()),  # the word of the journal for why: attempts, ttl, overflow, ...
+        ("cause", pa.string()),  # the cause, as in the journal: attempts, ttl, overflow, ...
         ("reason", pa.string()),  # the text a consumer gave
         ("until", TIME),  # put, nacked, ...: not delivered before; leased, extended: held until
         ("target", pa.string()),  # the queue it moves to
@@ -47,7 +47,7 @@ LIFECYCLE = pa.schema(
         ("position", pa.int64()),  # of the record in the journal (for put: in the log)
     ]
 )
-"""An event in the life of a message."""
+"""An event of a message."""
 
 MESSAGES = pa.schema(
     [
@@ -59,7 +59,7 @@ MESSAGES = pa.schema(
         ("time", TIME),  # when it was put
         ("due", TIME),  # delayed: when it can be delivered
         ("lease", pa.int64()),
-        ("expires", TIME),  # leased: when the lease runs out
+        ("expires", TIME),  # leased: when the lease expires
         ("reason", pa.string()),  # of the last failure
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -67,7 +67,7 @@ MESSAGES = pa.schema(
         ("textHeaders", TEXT_HEADERS),
     ]
 )
-"""A message of a queue as it stands now."""
+"""The present state of a message of a queue."""
 
 _TYPES = {
     pa.binary(): "BINARY",

@@ -36,7 +36,7 @@ _EVERYWHERE = {
 _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",  # holdfast.spark.progress shows it
-    # Without these Spark asks the network who it is: slow where there is none, and open to it where there is one.
+    # Without these Spark resolves its host name over the network, which may be slow, and listens on all addresses.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -84,7 +84,7 @@ def _keep_quiet() -> None:
 def _connect(url: str, app: str, conf: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder.remote(url).appName(app)
     for name, value in {**_EVERYWHERE, **conf}.items():
-        if name.startswith("spark.sql."):  # all else was settled when the server started
+        if name.startswith("spark.sql."):  # all other settings were fixed when the server started
             builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -103,7 +103,7 @@ def _start(master: str, app: str, conf: dict[str, str]) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # there, spark-submit has started Java already
         os.environ["JAVA_HOME"] = str(java_home())
     settings = SparkConf(loadDefaults=False).setMaster(master).setAppName(app).setAll(list(chosen.items()))
-    # Workers run the Python of the driver, which has Holdfast; on a cluster of other machines the user knows better.
+    # Workers run the Python of the driver, which has Holdfast; on a cluster the user's setting applies.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     gateway = _launch(settings, Path(os.environ.get("HOLDFAST_SPARK_LOG") or Path(folder) / "spark.log"))
     SparkContext(conf=settings, gateway=gateway)

@@ -58,7 +58,7 @@ _COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "expiry": (TimestampType,),
 }
 _READ_ONLY = {"topic", "partition", "offset", "timestamp", "timestampType", "producer"}
-"""Columns of the source that a copy may bring along; the log gives its own."""
+"""Columns of the source that a copy may contain; the log assigns its own values."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class _Sink:
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         self.options = WriteOptions.of(options)
         if overwrite:
-            raise InvalidArgument("a log is only ever appended to: write with mode('append')")
+            raise InvalidArgument("a log can only be appended to: write with mode('append')")
         _check_folder(self.options.path)
         _check_columns(schema)
 
@@ -123,19 +123,19 @@ class _Sink:
         deadline = time.monotonic() + self.options.wait
         with _guarded(incoming, deadline):
             if not incoming.hand_over(manifest):
-                logger.info("batch %d of %s came again: nothing was added", manifest.batch, manifest.query)
+                logger.info("batch repeated and not added: batch=%d query=%s", manifest.batch, manifest.query)
         while incoming.waits(manifest) and not incoming.refused(manifest):
             if not self._adopt() and time.monotonic() > deadline:
                 logger.warning(
-                    "batch %d was handed over, and the process that owns %s has not taken it yet",
+                    "batch committed and not adopted yet: batch=%d path=%s",
                     manifest.batch,
                     self.options.path,
                 )
                 return
         if incoming.refused(manifest):
             raise Corrupt(
-                f"the store {str(self.options.path)!r} could not take batch {manifest.batch}: its parts are not whole. "
-                f"The log of the process that owns the store says why; the batch is kept as {manifest.file}.bad"
+                f"the store {str(self.options.path)!r} could not adopt batch {manifest.batch}: its parts are damaged. "
+                f"See the log of the process that owns the store; the batch is kept as {manifest.file}.bad"
             )
 
     def take_back(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -148,8 +148,8 @@ class _Sink:
                     incoming.drop(replace(manifest, parts=parts))
                     if not manifest.once:
                         incoming.drop_all(manifest)
-        except HoldfastError as error:  # why the batch failed must be told, not this; what is left is swept later
-            logger.warning("the parts of a batch that failed are left for now: %s", error)
+        except HoldfastError as error:  # the error of the batch must be raised, not this one; the parts are swept later
+            logger.warning("deleting the parts of a failed batch failed: error=%s", error)
 
     def _adopt(self) -> bool:
         """Adopt all committed batches; return False, after a pause, if another process owns the store."""
@@ -199,7 +199,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
         if query is None or batch is None:
-            raise InvalidArgument("this can only be written by a streaming query")
+            raise InvalidArgument("this writer needs a streaming query")
         return self.write_parts(iterator, self.target(query, int(batch), once=True), query)
 
     @in_one_line
@@ -241,17 +241,17 @@ def _check_folder(path: Path) -> None:
         there = next(folder for folder in (path, *path.parents) if folder.exists())
     if not there.is_dir():
         raise NotFound(
-            f"{str(there)!r} is a file, so that {str(path)!r} is no folder of a store: check the option 'path'"
+            f"{str(there)!r} is a file, so {str(path)!r} cannot be the folder of a store: check the option 'path'"
         )
     if not os.access(there, os.W_OK | os.X_OK):
-        raise StorageError(f"nothing can be written in {str(there)!r}: this process may not")
+        raise StorageError(f"cannot write to {str(there)!r}: this process lacks the permission")
 
 
 def _check_columns(schema: StructType) -> None:
     if twice := [name for name in _COLUMNS if schema.names.count(name) > 1]:
         raise InvalidArgument(f"there are two columns {twice[0]!r}: drop or rename one")
     if "ttl" in schema.names and "expiry" in schema.names:
-        raise InvalidArgument("the columns 'ttl' and 'expiry' both say when a message dies: drop one")
+        raise InvalidArgument("the columns 'ttl' and 'expiry' both set the expiry of a message: drop one")
     if "value" not in schema.names:
         raise InvalidArgument(f"the column 'value' is missing; there are: {', '.join(schema.names) or 'none'}")
     for field in schema.fields:

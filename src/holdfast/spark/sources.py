@@ -23,13 +23,13 @@ from holdfast.spark.remote import files_at
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES, arrow_schema
 from holdfast.table_registry import TABLES
 
-if TYPE_CHECKING:  # who reads logs need not load what tables need
+if TYPE_CHECKING:  # only tables need it
     from holdfast.spark.table_changes import Layout
 
 __all__ = ["Track", "View", "Work", "layout_of", "open_store", "view_schema"]
 
 Work = tuple[Rows, list[Stretch]]
-"""Stretches of one track, and what makes rows of them."""
+"""Stretches of one track, and the converter that makes rows of them."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Track:
     queue: str = ""
 
     def look(self, *, durable: bool) -> Picture:
-        """Return the log as it is now: for a stream only what a power cut cannot lose."""
+        """Return the log as it is now: for a stream only its durable part."""
         return look(self.log, durable=durable)
 
 
@@ -138,7 +138,7 @@ class View:
         for given in (options.starting, options.ending, options.starting_time, options.ending_time):
             for name in given if isinstance(given, Mapping) else ():
                 if name not in self._tracks:
-                    raise InvalidArgument(f"a place is given for the log {name!r}, which is not being read")
+                    raise InvalidArgument(f"an offset is given for the log {name!r}, which is not being read")
 
     def shares(
         self, stretches: Sequence[Stretch], columns: list[str], keys: frozenset[bytes] | None
@@ -148,12 +148,12 @@ class View:
         if self._layout is None or options.view == "changes":
             parts = shares(stretches, options.min_partitions, options.partition_records)
             return [self.share(part, columns, keys) for part in parts]
-        from holdfast.spark.table_snapshot import Part, RecordRows, Wish  # noqa: PLC0415 - as above
+        from holdfast.spark.table_snapshot import Part, RecordRows, Selection  # noqa: PLC0415 - as above
 
-        wish = Wish(options.as_of, options.include_deleted)
+        selection = Selection(options.as_of, options.include_deleted)
         count = parts_of(stretches, options.min_partitions)
         return [
-            [(RecordRows(self._layout, columns, wish, Part(number, count), keys), list(stretches))]
+            [(RecordRows(self._layout, columns, selection, Part(number, count), keys), list(stretches))]
             for number in range(count if stretches else 0)
         ]
 
@@ -189,7 +189,7 @@ class View:
         return self._place(track, picture, default if place is None else place)
 
     def end(self, track: Track, picture: Picture) -> int:
-        """Return where the options say that a batch ends."""
+        """Return the offset at which the options end a batch."""
         options = self.options
         end = min(picture.end, self._overlays[track.queue].end) if track.kind == "messages" else picture.end
         if (when := _for(options.ending_time, track, "endingOffsetsByTimestamp")) is not None:
@@ -214,7 +214,7 @@ class View:
         if self.options.fail_on_data_loss:
             raise DataLoss(
                 f"the records {start} to {picture.start - 1} of {track.log.name!r} were dropped by retention before "
-                "they were read: read on without them with the option failOnDataLoss=false; a stream with the option "
+                "they were read: to read without them, use the option failOnDataLoss=false; a stream with the option "
                 "'name' holds retention back"
             )
         return picture.start
@@ -228,7 +228,7 @@ class View:
             if self.options.fail_on_data_loss:
                 raise DataLoss(
                     f"the log {track.log.name!r} ends at {picture.end}, before the offset {place} that was asked for: "
-                    "was it made anew? Choose another offset, or go on with the option failOnDataLoss=false"
+                    "it may have been recreated. Choose another offset, or use the option failOnDataLoss=false"
                 )
             return picture.end
         return self.check_kept(track, picture, place)
@@ -237,6 +237,6 @@ class View:
 def _for(given: Places | None, track: Track, option: str) -> int | None:
     if isinstance(given, Mapping):
         if track.label not in given:
-            raise InvalidArgument(f"the option {option!r} says nothing of {track.label!r}: give a place for each log")
+            raise InvalidArgument(f"the option {option!r} has no offset for {track.label!r}: give one for each log")
         return given[track.label]
     return given

@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.local_start is not None:
             raise InvalidArgument(
                 f"the option 'startingTimestamp' of a stream needs a time zone, as in "
-                f"{self.options.local_start.isoformat()}Z for UTC: Spark does not tell a stream the zone of its session"
+                f"{self.options.local_start.isoformat()}Z for UTC: Spark does not pass the session's zone to a stream"
             )
         return {
             track.label: _offset(track, self._view.start(track, track.look(durable=True), LATEST))
@@ -107,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for label, offset in found.items():
             if label not in start:
                 offset["from"] = begins[label]
-        # What did not move stays the same in every letter: Spark takes any other for news.
+        # An unchanged offset must have the same text: Spark takes any difference for new data.
         return {
             label: start[label] if label in start and start[label]["0"] == offset["0"] else offset
             for label, offset in found.items()
@@ -137,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if picture.end < stop:
                 raise DataLoss(
                     f"the log {track.log.name!r} ends at {picture.end}, before {stop}, where a batch of this query "
-                    "ends: was it restored from a backup? Start the query anew with another checkpoint"
+                    "ends: it may have been restored from a backup. Start the query again with a new checkpoint"
                 )
             stretches += self._view.stretches(track, picture, first, stop)
         parts = shares(stretches, self.options.min_partitions, self.options.partition_records)
@@ -165,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _view(self) -> View:
         if self._opened is None:
-            # Here and not on making: where that fails, Spark 4.3 tells of a fault of its own first.
+            # Here and not in the constructor: if that fails, Spark 4.3 reports an error of its own first.
             ReadOptions.of(self._given, streaming=True)
             self._opened = View(self.options)
         return self._opened
@@ -174,7 +174,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tracks = {track.label: track for track in self._view.tracks()}
         for label in offsets:
             if label not in tracks:
-                raise DataLoss(f"the log {label!r}, which this query has read from, is gone from {self.options.path}")
+                raise DataLoss(
+                    f"the log {label!r}, which this query has read from, no longer exists in {self.options.path}"
+                )
         return [track for label, track in tracks.items() if label in offsets]
 
     def _begin(self, track: Track, picture: Picture, start: Offsets, end: Offsets | None = None) -> int:
@@ -190,13 +192,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = {}
         for track in self._view.tracks():
             if self._target is not None and track.label not in self._target and track.label not in start:
-                continue  # it came after the end was set
+                continue  # it was created after the end was set
             picture = track.look(durable=True)
             begin, end = self._begin(track, picture, start), picture.end
             if end < begin:
                 raise DataLoss(
-                    f"the log {track.log.name!r} ends at {end}, but this query has read up to {begin}: was it restored "
-                    "from a backup? Start the query anew with another checkpoint"
+                    f"the log {track.log.name!r} ends at {end}, but this query has read up to {begin}: it may have "
+                    "been restored from a backup. Start the query again with a new checkpoint"
                 )
             if self._target is not None and track.label in self._target:
                 end = min(end, int(self._target[track.label]["0"]))
@@ -236,8 +238,8 @@ def _check_same(track: Track, offsets: Offsets) -> None:
         )
     if known != track.log.id.hex():
         raise DataLoss(
-            f"the log {track.log.name!r} was deleted and made anew since this query read from it: "
-            "start the query anew with another checkpoint"
+            f"the log {track.log.name!r} was deleted and recreated since this query read from it: "
+            "start the query again with a new checkpoint"
         )
 
 
@@ -246,7 +248,7 @@ def _within(begins: dict[str, int], ends: dict[str, int], limit: int) -> dict[st
     left, rest = limit, sum(ends[label] - begins[label] for label in ends)
     if rest <= limit:
         return ends
-    # Rounded up one log after the other, so that a limit of 1 still gets on.
+    # Rounded up one log after the other, so that a limit of 1 still makes progress.
     found = {}
     for label, end in ends.items():
         count = end - begins[label]

@@ -22,8 +22,8 @@ __all__ = ["HARD_DELETE", "ChangeRows", "Events", "Layout", "events_of", "read_h
 HARD_DELETE = EventKind.HARD_DELETE.value
 
 _HEAD = np.dtype([("kind", "u1"), ("flags", "u1"), ("count", "<u2"), ("version", "<i8"), ("created", "<i8")])
-"""What every event begins with, as `holdfast.table.storage.row_codec` writes it. Versions are below 2**63 until the
-year 2248."""
+"""The head of every event, as `holdfast.table.storage.row_codec` writes it. Versions are below 2**63 until the year
+2248."""
 _KINDS = ["", *(kind.name.lower().replace("_", "-") for kind in EventKind)]
 _LOGICAL_BITS = 20
 _OWN: dict[str, dict[str, pa.DataType]] = {
@@ -46,7 +46,7 @@ _OWN: dict[str, dict[str, pa.DataType]] = {
     "history": {
         "key": pa.binary(),
         "valid_from": TIME,
-        "valid_to": TIME,  # null: to this day
+        "valid_to": TIME,  # null: until now
         "from_version": pa.int64(),
         "to_version": pa.int64(),
         "is_current": pa.bool_(),
@@ -75,7 +75,7 @@ class Layout:
     @cached_property
     def own(self) -> dict[str, str]:
         """The view's own columns, by their names in the schema: prefixed with an underscore if a field has the name."""
-        taken = {name.lower() for name in self.model.__spec__.fields}  # Spark does not tell A from a
+        taken = {name.lower() for name in self.model.__spec__.fields}  # Spark ignores the case of names
         return {f"_{name}" if name in taken else name: name for name in _OWN[self.view]}
 
     @cached_property
@@ -160,7 +160,7 @@ def read_heads(payloads: pa.Array) -> Heads:
         found = windows[starts].view(_HEAD).reshape(len(starts))
     counts = found["count"].astype(np.int64)
     if (starts + size + 2 * counts > ends).any() or (found["kind"] < 1).any() or (found["kind"] >= len(_KINDS)).any():
-        raise Corrupt("a record of this log is no change of a table")
+        raise Corrupt("a record of this log is not a change of a table")
     return Heads(
         found["kind"],
         (found["flags"] & 1).astype(bool),

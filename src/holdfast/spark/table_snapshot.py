@@ -1,7 +1,7 @@
 """The `now` and `history` views of a table: each task folds the events of its share of the keys into rows.
 
-All events of a record must meet, and a source has no shuffle: so each task goes through the whole log. It skips small
-blocks without a key of its share, keeps only the events of its share, and decodes records only if they make a row.
+All events of a record must be in one task, and a source has no shuffle: so each task reads the whole log. It skips
+small blocks without a key of its share, keeps only the events of its share, and decodes only records that make a row.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,12 +19,12 @@ from holdfast.spark.queue_events import portions
 from holdfast.spark.schemas import arrow_schema
 from holdfast.spark.table_changes import HARD_DELETE, Events, Layout, events_of, read_heads, time_of_versions
 
-__all__ = ["Part", "RecordRows", "Wish"]
+__all__ = ["Part", "RecordRows", "Selection"]
 
 _FOLD_ROWS = 4 * BATCH_ROWS
-"""Events that are gathered before those are dropped which others have made obsolete."""
+"""Events that are gathered before obsolete ones are dropped."""
 _FEW = 4
-"""Blocks with up to so many records for each task are asked first whether they have one of ours."""
+"""Blocks with at most this many records for each task are first checked for keys of this part."""
 
 Numbers = np.ndarray[Any, Any]
 
@@ -52,7 +52,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Selection:
     """The version to show, and whether to include deleted records."""
 
     as_of: int | None = None
@@ -64,11 +64,11 @@ class RecordRows:
     """Turns events into a row for each record, or for each version of a record."""
 
     def __init__(
-        self, layout: Layout, columns: list[str], wish: Wish, part: Part, keys: frozenset[bytes] | None = None
+        self, layout: Layout, columns: list[str], selection: Selection, part: Part, keys: frozenset[bytes] | None = None
     ) -> None:
         self.layout = layout
         self.columns = columns
-        self.wish = wish
+        self.selection = selection
         self.part = part
         self.keys = keys
         """Only these records; None: all."""
@@ -76,7 +76,7 @@ class RecordRows:
 
     def look_back(self, as_of: int | None) -> None:
         """Set the version up to which records are shown."""
-        self.wish = replace(self.wish, as_of=as_of)
+        self.selection = replace(self.selection, as_of=as_of)
 
     def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all records with events among these and keys in this part."""
@@ -93,10 +93,10 @@ class RecordRows:
         count, enough = 0, _FOLD_ROWS
         present = self.layout.view == "now"
         for events in portions:
-            if self.wish.as_of is not None:
-                # A hard delete takes the past with it, also for those who look at a time before it.
+            if self.selection.as_of is not None:
+                # A hard delete removes the history too, also for reads as of a time before it.
                 heads = events.heads
-                events = events.take((heads.version <= self.wish.as_of) | (heads.kind == HARD_DELETE))
+                events = events.take((heads.version <= self.selection.as_of) | (heads.kind == HARD_DELETE))
             held.append(events)
             count += len(events)
             if present and count >= enough:
@@ -108,7 +108,7 @@ class RecordRows:
         if present:
             events = _last(_joined(held))
             shown = events.heads.kind != HARD_DELETE
-            if not self.wish.include_deleted:
+            if not self.selection.include_deleted:
                 shown &= ~events.heads.deleted
             yield from self._rows(events, np.flatnonzero(shown), None)
         else:
@@ -157,7 +157,7 @@ def _joined(held: list[Events]) -> Events:
     if len(held) == 1:
         return held[0]
     keys = pa.concat_arrays([events.keys for events in held])
-    # All that one task holds may be more than the four bytes of an offset can tell.
+    # The data of one task may exceed the range of four-byte offsets.
     payloads = pa.concat_arrays([events.payloads.cast(pa.large_binary()) for events in held])
     return Events(keys, np.concatenate([events.positions for events in held]), payloads, read_heads(payloads))
 
@@ -181,12 +181,12 @@ def _versions(events: Events) -> tuple[Events, Numbers, Numbers]:
     places = np.arange(len(order))
     begins = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
     sizes = np.diff(np.append(begins, len(order)))
-    # A hard delete takes all before it.
+    # A hard delete removes all versions before it.
     gone = np.repeat(np.maximum.reduceat(np.where(kind == HARD_DELETE, places, -1), begins), sizes)
     kept = np.flatnonzero(places > gone)
     codes, version = codes[kept], version[kept]
     same = np.append(codes[1:] == codes[:-1], False)
     following = np.append(version[1:], -1)
     until = np.where(same, following, -1)
-    ended = until != version  # of what one request does to a record only the end is kept
+    ended = until != version  # of several events of one request, only the last is kept
     return events, order[kept][ended], until[ended]

@@ -40,7 +40,7 @@ _SHORT = {
     "SST": "Pacific/Guadalcanal",
     "VST": "Asia/Ho_Chi_Minh",
 }
-"""Java's `ZoneId.SHORT_IDS`, which Spark takes. Some mean other zones than elsewhere: IST is India's."""
+"""Java's `ZoneId.SHORT_IDS`, which Spark accepts. Some differ from other systems: IST is India's."""
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 
 
@@ -65,7 +65,7 @@ def session_zone(name: str) -> tzinfo:
 def task_moment(when: datetime) -> datetime:
     """Return a time without a zone in the zone of this task's session; outside of a task it is UTC.
 
-    Spark hands the settings of a session to its tasks. A session that has not chosen a zone has that of its machine.
+    Spark passes the settings of a session to its tasks. A session without a zone setting uses that of its machine.
     """
     context = TaskContext.get()
     if context is None:

@@ -31,7 +31,7 @@ class Add(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """New values for some fields of a record, if what is expected of it holds.
+    """New values for some fields of a record, if its preconditions hold.
 
     `changes` gives by path the new value, None to remove one, or an edit. `check` gives by path what must be there,
     `if_version` the version that the record must have. `delete` True soft-deletes the record in the same step, False

@@ -10,11 +10,11 @@ by the same name in Python and (with dashes) on the command line:
 
 An option is annotated with `str`, `int`, `float`, `bool`, `Path`, `datetime`, `timedelta`, a `Literal` of words, a
 `list` of one of these, or one of these `| None`; an option without a default must be given. With
-`Annotated[str, "The log to read."]` it has a line of help. What is wrong is raised as a `HoldfastError`, whose text the
-command line shows as it is. Rows and facts hold plain values, numbers as numbers and times as times: how they are
-written is for the command line to say.
+`Annotated[str, "The log to read."]` it has a line of help. Errors are raised as `HoldfastError`, whose text the
+command line shows unchanged. Rows and facts hold plain values, numbers as numbers and times as times: the command line
+formats them.
 
-Modules are imported when they are asked for: to see the list, Spark need not be installed.
+Modules are imported on demand: listing the pipelines does not need Spark.
 """
 
 import importlib
@@ -39,7 +39,7 @@ class Result:
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     ok: bool = True
-    """False where it ran to its end and found something bad, such as damage: the exit code is then 1."""
+    """False if it ran to its end and found something bad, such as damage: the exit code is then 1."""
 
     @classmethod
     def of(cls, title: str, frame: "DataFrame", **facts: object) -> "Result":
@@ -57,15 +57,19 @@ class Pipeline(NamedTuple):
 PIPELINES: dict[str, Pipeline] = {
     name: Pipeline(f"holdfast.spark.pipelines.{module}", description)
     for name, module, description in (
-        ("archive", "archive", "Bring a lake (Parquet, Delta, Iceberg) up to date with a store, each record once."),
-        ("replay", "replay", "Put messages of a log, or of its archive, into a queue or a log again, once."),
-        ("lifecycle", "lifecycle", "What became of each message: waiting and working times, attempts, failures."),
-        ("deadletters", "deadletters", "Why messages died: reasons grouped, with examples and how to go on."),
-        ("report", "report.pipeline", "Write the reports of both as HTML to look at."),
-        ("load", "load", "Bring Parquet, CSV or JSON files into a log or a queue, in parallel."),
+        ("archive", "archive", "Archive logs and lifecycles to a lake (Parquet, Delta, Iceberg), each record once."),
+        ("replay", "replay", "Replay messages of a log, or of its archive, into a queue or a log, once."),
+        (
+            "lifecycle",
+            "lifecycle",
+            "Report the lifecycle of messages: waiting and processing times, attempts, failures.",
+        ),
+        ("deadletters", "deadletters", "Report failed and dead-lettered messages: reasons grouped, with examples."),
+        ("report", "report.pipeline", "Write the lifecycle and dead-letter reports as HTML."),
+        ("load", "load", "Load Parquet, ORC, CSV or JSON files into a log or a queue, in parallel."),
         ("verify", "verify", "Check every checksum of a store, logs and journals, in parallel."),
-        ("backfill", "backfill", "Build a new index of a table in parallel, and hand it over as sorted files."),
-        ("stream", "stream", "Count the records of a log by key and window as they come, into a queue and Parquet."),
+        ("backfill", "backfill", "Build a new index of a table in parallel, from its log."),
+        ("stream", "stream", "Count the records of a log by key and window as they arrive, into a queue and Parquet."),
     )
 }
 """Every shipped pipeline by its name."""

@@ -35,7 +35,7 @@ from holdfast.spark.stream import PLACE
 __all__ = ["FILE_BYTES", "Archived", "Batches", "archive", "run", "tasks_for"]
 
 FILE_BYTES = 128 << 20
-"""About how many bytes of a log go into one file at most."""
+"""Approximate limit of the bytes of a log in one file."""
 BATCH_MB = 1024
 TABLE_BATCH_MB = 128
 """Delta and Iceberg: a batch passes through the driver's memory."""
@@ -45,20 +45,20 @@ def run(
     spark: SparkSession,
     data: str,
     *,
-    lake: Annotated[str, "The folder of the lake; made if there is none."],
-    logs: Annotated[list[str] | None, "A log to archive, or a pattern; else all."] = None,
-    queues: Annotated[list[str] | None, "A queue whose lifecycle is archived, or a pattern; else all."] = None,
+    lake: Annotated[str, "The folder of the lake; created if there is none."],
+    logs: Annotated[list[str] | None, "A log to archive, or a pattern; default: all."] = None,
+    queues: Annotated[list[str] | None, "A queue whose lifecycle is archived, or a pattern; default: all."] = None,
     records: Annotated[bool, "Archive the records of logs."] = True,
-    lifecycle: Annotated[bool, "Archive what happened to the messages of queues."] = True,
-    format: Annotated[Literal["parquet", "delta", "iceberg"], "What the lake is made of."] = "parquet",
-    compression: Annotated[Literal["zstd", "snappy", "gzip"], "How the files are compressed."] = "zstd",
-    batch_mb: Annotated[int | None, "About how many MiB of a log are committed together."] = None,
-    on_damage: Annotated[Literal["fail", "skip"], "Whether to stop at damaged records, or leave them out."] = "fail",
-    allow_gaps: Annotated[bool, "Go on where the store has dropped what was not archived yet."] = False,
+    lifecycle: Annotated[bool, "Archive the lifecycles of the messages of queues."] = True,
+    format: Annotated[Literal["parquet", "delta", "iceberg"], "The table format of the lake."] = "parquet",
+    compression: Annotated[Literal["zstd", "snappy", "gzip"], "The compression of the files."] = "zstd",
+    batch_mb: Annotated[int | None, "Approximate MiB of a log that are committed together."] = None,
+    on_damage: Annotated[Literal["fail", "skip"], "Stop at damaged records, or skip them."] = "fail",
+    allow_gaps: Annotated[bool, "Continue if the store has dropped records that were not archived yet."] = False,
 ) -> Result:
-    """Bring a lake up to date with a store: what is new since the last run, each record once."""
+    """Archive the records of a store that are new since the last run to a lake, each once."""
     if batch_mb is not None and batch_mb < 1:
-        raise InvalidArgument(f"the option 'batch_mb' is at least 1, not {batch_mb}")
+        raise InvalidArgument(f"the option 'batch_mb' must be at least 1, not {batch_mb}")
     with holdfast.open(data, read_only=True) as store:
         wanted = [("logs", name) for name in _chosen("log", store.logs(), logs)] if records else []
         wanted += [("lifecycle", name) for name in _chosen("queue", store.queues(), queues)] if lifecycle else []
@@ -78,7 +78,7 @@ def run(
         rows.append((kind, name, done.rows, done.batches, done.bytes, done.ends.get("journal", done.ends.get("log"))))
     added = sum(row[2] for row in rows)
     return Result(
-        title=f"the lake has all that {data!r} has" if added else "nothing new: the lake has all of it",
+        title=f"the lake is up to date with {data!r}" if added else "nothing new: the lake is up to date",
         columns=["what", "name", "rows added", "batches", "bytes", "archived to"],
         rows=rows,
         facts={"lake": str(place.root), "format": place.table, "rows added": added},
@@ -87,7 +87,7 @@ def run(
 
 @dataclass
 class Archived:
-    """What a run did for one shelf."""
+    """The result of a run for one shelf."""
 
     ends: dict[str, int] = field(default_factory=dict)
     rows: int = 0
@@ -186,7 +186,7 @@ class Batches:
         return self.shelf.folder / "added.json"
 
     def count(self) -> None:
-        """Load from `tally` what the batches of this run have added."""
+        """Load the numbers that the batches of this run have added from `tally`."""
         if (found := read_json(self.tally)) is not None:
             self.done.rows, self.done.bytes, self.done.batches = (found[name] for name in ("rows", "bytes", "batches"))
 
@@ -198,7 +198,7 @@ class Batches:
         try:
             self.add(frame, self.ends_of(number))
         except HoldfastError as error:
-            self.error = error  # Spark would tell it on a page
+            self.error = error  # Spark's own report of it is a page long
             raise
         except Exception:
             raise
@@ -221,8 +221,8 @@ class Batches:
             return None
         if there != self.done.ends:
             raise DataLoss(
-                f"{self.shelf.name!r} was archived to {self.done.ends}, and now it is to {there}: another run writes "
-                f"to {str(self.shelf.lake.root)!r}. What is there is whole; run this again when the other is done"
+                f"{self.shelf.name!r} was archived to {self.done.ends}, and now to {there}: another run writes to "
+                f"{str(self.shelf.lake.root)!r}. Nothing is damaged; run this again when the other one has ended"
             )
         options = {**self.options, "startingOffsets": self.places(there), "endingOffsets": self.places(ends)}
         added = self.table.add(Batch(frame, options, ends, self.compression))
@@ -280,8 +280,8 @@ def _card(shelf: Shelf, tracks: list[Track], table: Table, *, allow_gaps: bool) 
         return card
     if card.ids != ids:
         raise DataLoss(
-            f"{shelf.name!r} was deleted and made anew since it was archived into {str(shelf.lake.root)!r}: "
-            "archive it into another lake, so that the two are not taken for one"
+            f"{shelf.name!r} was deleted and recreated since it was archived into {str(shelf.lake.root)!r}: "
+            "archive it into another lake, so that the two are not mixed"
         )
     gaps = [
         Gap(track, end, pictures[track].start)
@@ -293,7 +293,7 @@ def _card(shelf: Shelf, tracks: list[Track], table: Table, *, allow_gaps: bool) 
         if not allow_gaps:
             raise DataLoss(
                 f"the records {gap.start} to {gap.stop - 1} of {shelf.name!r} were dropped before they were archived: "
-                "go on behind them with the option allow_gaps, or begin another lake"
+                "continue after them with the option allow_gaps, or begin another lake"
             )
         card = Card(card.name, card.ids, card.starts, [*card.gaps, *gaps])
         shelf.put_card(card)
@@ -329,7 +329,7 @@ def _chosen(what: str, known: list[str], given: list[str] | None) -> list[str]:
         fitting = [word] if word in known else [name for name in known if fnmatchcase(name, word)]
         if not fitting:
             few = ", ".join(map(repr, known[:10])) or "none"
-            raise NotFound(f"no {what} fits {word!r}; there are: {few}")
+            raise NotFound(f"no {what} matches {word!r}; there are: {few}")
         found.update(fitting)
     return sorted(found)
 

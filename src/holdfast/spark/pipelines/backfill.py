@@ -57,16 +57,18 @@ def run(
     *,
     table: Annotated[str, "The table."],
     index: Annotated[str, "The parts of the new index, such as surname or -opened,name."],
-    name: Annotated[str | None, "What the index is called, if not by its parts."] = None,
+    name: Annotated[str | None, "The name of the index; default: its parts."] = None,
     keyring: Annotated[str | None, "The keyring of a table with sensitive fields."] = None,
-    files: Annotated[str | None, "A folder that all tasks can write to; else a temporary one of this machine."] = None,
+    files: Annotated[
+        str | None, "A folder that all tasks can write to; default: a temporary one on this machine."
+    ] = None,
 ) -> Result:
-    """Build a new index of a table in parallel, and add it to the kept definition."""
+    """Build a new index of a table in parallel, and add it to the stored definition."""
     added = Index.parse(index, name)
     with holdfast.open(data) as store, tempfile.TemporaryDirectory(prefix="holdfast-backfill-") as temporary:
         kept = store._tables.meta(table)["definition"]
         if any(one["parts"] == added.canonical for one in kept.get("indexes", ())):
-            raise InvalidArgument(f"the table {table!r} has the index {added.canonical!r} already")
+            raise InvalidArgument(f"the table {table!r} already has the index {added.canonical!r}")
         wanted = {"parts": added.canonical, **({"name": name} if name is not None else {})}
         model = model_from({**kept, "indexes": [*kept.get("indexes", ()), wanted]})
         plan, built = migrate(spark, store, data, model, files or temporary, keyring=keyring)
@@ -110,20 +112,20 @@ def build(
     """
     folder = local_path(files, "the folder for files").absolute() / uuid.uuid4().hex
     make_private(folder)
-    found = entries(events(spark, data, plan), plan, keyring).persist()  # to find the ranges it is gone through twice
+    found = entries(events(spark, data, plan), plan, keyring).persist()  # computing the ranges reads it a second time
     try:
         written = (
             found.repartitionByRange(_tasks(plan), "family", "key")
             .sortWithinPartitions("family", "key")
             .mapInArrow(partial(_write, str(folder)), _FILES)
-            .collect()  # a row a file
+            .collect()  # one row for each file
         )
     finally:
         found.unpersist()
     paths: dict[str, list[str]] = {}
     for row in written:
         paths.setdefault(row["family"], []).append(row["path"])
-    for left in folder.iterdir():  # by tasks that Spark ran twice
+    for left in folder.iterdir():  # of tasks that Spark ran twice
         if str(left) not in {path for family in paths.values() for path in family}:
             left.unlink()
     return paths

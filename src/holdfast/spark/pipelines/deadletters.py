@@ -3,9 +3,9 @@
     holdfast pipeline deadletters --data data
     holdfast pipeline deadletters --data data --queues orders --no-payload
 
-"order 4711: no customer 'Ann'" and "order 4712: no customer 'Bob'" are one trouble, not two. `normalised` makes one
-text of them. It is a chain of Spark's own regular expressions, because they run where the data is, in the JVM; a Python
-UDF, even over Arrow, would ship every reason to a Python process and back for the same result.
+"order 4711: no customer 'Ann'" and "order 4712: no customer 'Bob'" are one failure, not two: `normalised` maps both to
+one text. It is a chain of Spark's own regular expressions, because they run where the data is, in the JVM; a Python
+UDF, even over Arrow, would send every reason to a Python process and back for the same result.
 """
 
 import shlex
@@ -40,13 +40,13 @@ __all__ = [
 EXAMPLES = 3
 """Messages that are shown for each reason: those that failed last."""
 SLOTS = 24
-"""Parts of the whole time in which failures are counted, to see when it happened."""
+"""Intervals of the whole period in which failures are counted."""
 REASON_MAX = 400
-"""Characters of a reason that are looked at: beyond, there are stack traces."""
+"""Characters of a reason that are used: the rest is usually a stack trace."""
 EXCERPT = 160
 """Bytes of a payload that are shown."""
 TOP = 50
-"""Reasons with examples and a place in the report; the table of all of them is Parquet."""
+"""Reasons in the report, with examples; the Parquet table has all of them."""
 
 RULES = (
     (r"\s+", " "),
@@ -63,9 +63,9 @@ RULES = (
     (r"\b0[xX][0-9a-fA-F]+\b", "<hex>"),
     (r"\b(?=[0-9a-fA-F]*\d)(?=[0-9]*[a-fA-F])[0-9a-fA-F]{8,}\b", "<hex>"),
     (r"(?<![A-Za-z_\d])\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?", "<n>"),
-    (r"(?<=[A-Za-z_])\d{4,}", "<n>"),  # order10023, but neither utf8 nor sha256
+    (r"(?<=[A-Za-z_])\d{4,}", "<n>"),  # order10023, but not utf8 or sha256
 )
-"""Patterns of what differs between failures of the same kind, and their placeholders; applied in this order."""
+"""Patterns of varying parts of a reason, and their placeholders; applied in this order."""
 
 _SAID = {"expired": "the lease ran out", "ttl": "its time to live was over", "overflow": "the queue was full"}
 _SAID |= {"damaged": "its record is damaged"}
@@ -73,7 +73,7 @@ _SILENT = "no reason given"
 
 
 def normalised(reason: Column) -> Column:
-    """Return a reason without what varies: numbers, ids, names in quotes, paths, times, addresses."""
+    """Return a reason with placeholders for numbers, ids, names in quotes, paths, times and addresses."""
     for pattern, placeholder in RULES:
         reason = F.regexp_replace(reason, F.lit(pattern), F.lit(placeholder))
     return F.trim(reason)
@@ -193,7 +193,7 @@ def payloads(spark: SparkSession, data: str, wanted: dict[str, set[int]]) -> dic
 
 def excerpt(value: Column, length: int = EXCERPT) -> Column:
     """Return the first bytes of a payload: as text if they are printable UTF-8, else in hex."""
-    # A cut may go through a character, which has four bytes at most.
+    # The cut may divide a character, which has four bytes at most.
     tries = [F.try_validate_utf8(F.substring(value, 1, length - back)) for back in range(4)]
     whole = F.when(F.octet_length(value) <= length, tries[0]).otherwise(F.coalesce(*tries))
     is_text = ~F.rlike(whole, F.lit(r"[\x00-\x08\x0e-\x1f\x7f]"))
@@ -205,9 +205,11 @@ def run(
     spark: SparkSession,
     data: str,
     *,
-    queues: Annotated[str | None, "Names or patterns with commas between, as 'orders*,mail'; else all."] = None,
-    out: Annotated[str | None, "A folder for the tables and the report; else reports/deadletters in the store."] = None,
-    report: Annotated[bool, "Write report.html beside the tables."] = True,
+    queues: Annotated[str | None, "Names or patterns, separated by commas, as 'orders*,mail'; default: all."] = None,
+    out: Annotated[
+        str | None, "A folder for the tables and the report; default: reports/deadletters in the store."
+    ] = None,
+    report: Annotated[bool, "Write report.html next to the tables."] = True,
     payload: Annotated[bool, "Show the first bytes of some messages."] = True,
 ) -> Result:
     """Write `failures` and `reasons` as Parquet and a report, in place of those of the last run."""
@@ -215,10 +217,10 @@ def run(
 
     chosen = chosen_queues(data, queues)
     if not chosen:
-        raise NotFound(f"there are no queues in {data!r}: nothing was ever put into one")
+        raise NotFound(f"there are no queues in {data!r}: put a message into one first")
     with Folder(out or default_folder(data, "deadletters"), ("failures", "reasons", "report.html")) as folder:
         events, extent_of = with_period_and_count(read_events(spark, data, chosen))
-        failures(events).write.parquet(folder.new("failures"))  # one moment of a store that is being written to
+        failures(events).write.parquet(folder.new("failures"))  # a snapshot of a store that is being written to
         span, events_read = extent_of()
         with sized_shuffles(spark, partitions_for(events_read)):
             failed = spark.read.parquet(folder.new("failures"))
@@ -237,14 +239,14 @@ def run(
                 write_deadletters(folder.new("report.html"), found, totals, span, times)
     facts: dict[str, object] = {"failures": total or 0, "reasons": folder.path("reasons")}
     if rows > len(found):
-        facts["left out"] = f"{count(rows - len(found))} rows of rarer reasons: they are in the table"
+        facts["left out"] = f"{count(rows - len(found))} rows of rarer reasons; the table has them"
     dead = sorted({row["queue"] for row in found if row["targets"]})
     if dead:
         facts["when it is mended"] = "; ".join(
             f"holdfast redrive {shlex.quote(queue)} --all" for queue in dead[:EXAMPLES]
         )
     return Result(
-        title="Why messages failed",
+        title="Failed messages",
         columns=["queue", "reason", "failures", "share", "messages", "dead", "per hour", "last seen", "goes to"],
         rows=[
             (

@@ -1,11 +1,11 @@
 """Layout of a lake: for each log and each queue's lifecycle a shelf, with its source and its end offsets.
 
     <lake>/logs/log=<name>/date=YYYY-MM-DD/*.parquet          records, by the day in UTC on which they were written
-    <lake>/lifecycle/queue=<name>/date=YYYY-MM-DD/*.parquet   what happened to messages, by the day it happened
-    <lake>/_holdfast/                                         what `archive` and `history` know; readers pass over it
+    <lake>/lifecycle/queue=<name>/date=YYYY-MM-DD/*.parquet   events of messages, by the day in UTC of the event
+    <lake>/_holdfast/                                         state of `archive` and `history`; other readers ignore it
 
 With Delta, `logs` and `lifecycle` are one table each; with Iceberg both are in the SQL catalog `lake`, in `catalog.db`.
-A name stands in a path as Spark writes it: what is special there as `%XX`.
+Names in paths are escaped as Spark does it: special characters as `%XX`.
 """
 
 import importlib
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 KINDS = {"logs": LOG, "lifecycle": LIFECYCLE}
-"""What can be archived, and its columns."""
+"""The kinds of shelves, and their columns."""
 TABLES = ("parquet", "delta", "iceberg")
 OWN = "_holdfast"
 _FORMAT = 1
@@ -57,7 +57,7 @@ _STORE = ("logs", "journals", "state", "incoming")
 """Folders of a store in which only the store itself may write."""
 _DAY_US = 86_400 * 1_000_000
 _SPECIAL = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')
-"""What Spark escapes in the value of a partition."""
+"""The characters that Spark escapes in the value of a partition."""
 _PATTERN = re.compile(r"[\[\]{}*?#%\\^|<>\"`\x00-\x1f]")
 _VALUE_MAX = 200
 
@@ -105,7 +105,7 @@ class Batch:
     options: dict[str, str]
     """Options of the source that read the same rows."""
     ends: dict[str, int]
-    """How far the shelf reaches with it."""
+    """The end offsets of the shelf with this batch."""
     compression: str
 
 
@@ -122,7 +122,7 @@ class Contents:
     """The contents of a shelf at one moment."""
 
     ends: dict[str, int]
-    """How far each track is archived; nothing where there is no batch yet."""
+    """The end offset of each archived track; empty without a batch."""
     files: list[str]
     """Parquet files with the rows of all batches up to there."""
 
@@ -151,13 +151,11 @@ class Lake:
 
     def __init__(self, path: str) -> None:
         if "://" in path.removeprefix("file://"):
-            raise InvalidArgument(
-                f"{path!r} is no folder of this machine: archive into one that is, or that is mounted here"
-            )
+            raise InvalidArgument(f"{path!r} is not a folder of this machine: archive into a local or mounted folder")
         self.root = Path(path.removeprefix("file://")).absolute()
         parts = {parent.name for parent in (self.root, *self.root.parents) if (parent.parent / "LOCK").exists()}
         if parts.intersection(_STORE):
-            raise InvalidArgument(f"{path!r} lies among a store's own files: choose another folder")
+            raise InvalidArgument(f"{path!r} is inside a folder that the store itself uses: choose another folder")
         self._files = UmaskFiles()
         self.own = self.root / OWN
         self.id = ""
@@ -183,11 +181,11 @@ class Lake:
         if self.is_there:
             if table != self.table:
                 raise InvalidArgument(
-                    f"the lake {str(self.root)!r} holds {self.table}, not {table}: choose another one"
+                    f"the lake {str(self.root)!r} has the format {self.table}, not {table}: choose another lake"
                 )
             return
         if table != "parquet" and _PATTERN.search(str(self.root)):
-            raise InvalidArgument(f"{str(self.root)!r} has characters that {table} cannot have in a path: rename it")
+            raise InvalidArgument(f"{str(self.root)!r} has characters that {table} does not allow in a path: rename it")
         with translate_os_errors("making a lake in", self.root):
             make_private(self.root)
             self._files.make_dirs(self.own)
@@ -199,7 +197,7 @@ class Lake:
         return Shelf(self, kind, name)
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of what is archived here of a kind."""
+        """Return the names of the shelves of a kind."""
         cards = (read_json(self.own / kind / folder / "card.json") for folder in self._files.list(self.own / kind))
         return sorted(str(card["name"]) for card in cards if card is not None)
 
@@ -240,7 +238,7 @@ class Shelf:
     @property
     def path(self) -> Path:
         """The folder of its days, in a lake of plain Parquet."""
-        # Spark unescapes a character at a time, so what is not ASCII must stand as it is.
+        # Spark unescapes a character at a time, so non-ASCII characters are not escaped.
         value = _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", self.name)
         return self.lake.root / self.kind / f"{self.partition}={abbreviate(value, _VALUE_MAX)}"
 
@@ -296,7 +294,7 @@ def needs(module: str, install: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise NotFound(f"this lake needs the library {install!r}: pip install '{install}'") from None
+        raise NotFound(f"this lake needs the library {install!r}: run pip install '{install}'") from None
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -304,12 +302,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         content: dict[str, Any] = json.loads(read_file(UmaskFiles(), path))
         if content["format"] > _FORMAT:
-            raise NewerFormat(f"{str(path)!r} was written by a newer version: upgrade this Holdfast")
+            raise NewerFormat(f"{str(path)!r} was written by a newer version: upgrade Holdfast")
         return content
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise Corrupt(f"{str(path)!r} is not legible: restore it from a backup of the lake", str(path)) from error
+        raise Corrupt(f"{str(path)!r} cannot be read: restore it from a backup of the lake", str(path)) from error
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

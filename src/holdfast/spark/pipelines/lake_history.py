@@ -3,11 +3,10 @@
     everything = history(spark, "data", "lake", log="orders")
     lives = history(spark, "data", "lake", queue="orders", since=datetime(2026, 1, 1, tzinfo=UTC))
 
-No record is missing and none comes twice, also while `archive` runs: what counts is the last batch that it has
-committed when this is called, and the live part begins at the very next offset. So retention may drop what is
-archived. `history` raises `DataLoss` if the store has dropped records that were not archived, and if the log was
-deleted and recreated. A DataFrame whose live part is dropped before it is used fails then; it never leaves records
-out.
+No record is missing or duplicated, also while `archive` runs: the archived part ends with the last batch that it has
+committed when this is called, and the live part begins at the next offset. So retention may drop archived records.
+`history` raises `DataLoss` if the store has dropped records that were not archived, and if the log was deleted and
+recreated. A DataFrame whose live part is dropped before it is used fails then; it never skips records.
 
 Columns and types are those of the source. Times do not depend on the session's time zone; days of the lake are in UTC.
 """
@@ -45,7 +44,7 @@ def history(
     `allow_gaps`.
     """
     if (log is None) == (queue is None):
-        raise InvalidArgument("say what to read: either log=... or queue=...")
+        raise InvalidArgument("nothing to read: give either log=... or queue=...")
     place = Lake(lake)
     shelf = place.shelf("logs", log) if log is not None else place.shelf("lifecycle", queue or "")
     card = shelf.card()
@@ -56,7 +55,7 @@ def history(
         gap = card.gaps[0]
         raise DataLoss(
             f"the records {gap.start} to {gap.stop - 1} of {shelf.name!r} were dropped before they were archived: "
-            "read what there is with allow_gaps=True"
+            "read the rest with allow_gaps=True"
         )
     since, until = _in_utc(since), _in_utc(until)
     contents = shelf.open_table().contents(since.date() if since else None, until.date() if until else None)
@@ -67,7 +66,7 @@ def history(
 
 
 def live(spark: SparkSession, path: str, *, log: str | None = None, queue: str | None = None) -> DataFrame:
-    """Return what the store itself retains, with the columns of `history`."""
+    """Return the records that the store itself retains, with the columns of `history`."""
     options = {"log": log, "includeHeaders": "true"} if log is not None else {"queue": queue, "view": "lifecycle"}
     return spark.read.format("holdfast").option("path", path).options(**options).load()
 
@@ -83,7 +82,7 @@ def between(frame: DataFrame, since: datetime | None, until: datetime | None) ->
 
 
 def _archived(spark: SparkSession, shelf: Shelf, files: list[str]) -> DataFrame:
-    # Which queue it is stands in the path, which a reader of single files does not look at.
+    # The name of the queue is in the path, which a reader of single files ignores.
     columns = [name for name in shelf.schema.names if name != "queue"]
     schema = ddl(arrow_schema(shelf.schema, columns))
     rows: list[tuple[object, ...]] = []
@@ -93,7 +92,7 @@ def _archived(spark: SparkSession, shelf: Shelf, files: list[str]) -> DataFrame:
         frame = spark.read.schema(schema).parquet(*(_literal(file) for file in files))
     if shelf.kind == "lifecycle":
         frame = frame.withColumn("queue", F.lit(shelf.name))
-    elif shelf.lake.table == "iceberg":  # pyiceberg makes an empty list of none
+    elif shelf.lake.table == "iceberg":  # pyiceberg writes null lists as empty ones
         has_headers = F.size("headers") > 0
         for name in ("textHeaders", "headers"):
             frame = frame.withColumn(name, F.when(has_headers, F.col(name)))
@@ -113,13 +112,13 @@ def _behind(spark: SparkSession, path: str, shelf: Shelf, card: Card, ends: dict
             end, picture = ends[track.kind], track.look(durable=False)
             if card.ids[track.kind] != track.log.id.hex():
                 raise DataLoss(
-                    f"{shelf.name!r} was deleted and made anew since it was archived: read the archive alone with "
-                    "path=None, and what is there now from the store"
+                    f"{shelf.name!r} was deleted and recreated since it was archived: read the archive alone with "
+                    "path=None, and the present log from the store"
                 )
             if end < picture.start:
                 raise DataLoss(
                     f"the records {end} to {picture.start - 1} of {shelf.name!r} were dropped before they were "
-                    "archived: read the archive alone with path=None; `archive --allow-gaps` goes on behind them"
+                    "archived: read the archive alone with path=None; `archive --allow-gaps` continues after them"
                 )
             if end > picture.end:
                 raise DataLoss(

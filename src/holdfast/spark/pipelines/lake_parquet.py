@@ -1,20 +1,20 @@
 """Atomic batches in plain Parquet: written to staging, planned, moved into place, then committed.
 
-Spark's own file sink writes straight into place and keeps a list, `_spark_metadata`, of what counts. Only Spark knows
-to look there: any other reader sees the files of a batch that is being written, and forever those of one that was
-killed. So a batch is
+Spark's own file sink writes straight into place and keeps a list of valid files, `_spark_metadata`. Only Spark reads
+that list: any other reader sees the files of a batch that is being written, and forever those of one that was killed.
+So a batch is
 
-1. written to `_holdfast/.../staging`, which nobody reads, and synced;
-2. *planned*: one small file says which files it is made of and where they go. From here on it is never written again;
-3. moved, file by file. A move is atomic: whoever reads the folder sees whole files, and no row twice;
-4. *committed*, by renaming the plan. What was planned and not committed is moved to its end by the next run.
+1. written to `_holdfast/.../staging`, which no reader uses, and synced;
+2. *planned*: one small file lists its files and their targets. From here on the batch is never written again;
+3. moved, file by file. A move is atomic: readers of the folder see whole files, and no row twice;
+4. *committed*, by renaming the plan. The next run completes a batch that was planned and not committed.
 
-A reader of the folder may see the first files of a batch that is at step 3, as in any folder of files. `history` goes
-by what is committed, and by nothing else.
+A reader of the folder may see the first files of a batch that is at step 3, as in any folder of files. `history` uses
+only committed batches.
 
-The tasks write the columns of the log as they lie there, with pyarrow: about 1 s of processor time for a million
-records of 100 B. Handing them to Java, which makes rows and then columns of them again, costs 8 s, and Spark's own copy
-from Parquet to Parquet 3 to 4 s.
+The tasks write the columns of the log unchanged, with pyarrow: about 1 s of processor time for a million records of
+100 B. Passing them to Java, which makes rows and then columns of them again, costs 8 s, and Spark's own copy from
+Parquet to Parquet 3 to 4 s.
 """
 
 import os
@@ -41,16 +41,16 @@ __all__ = ["DayWriter", "ParquetTable"]
 
 ROW_GROUP_BYTES = 64 << 20
 DAYS = 16
-"""Days that a task has open at once; a row of one that was closed begins another file."""
+"""Days that a task has open at once; a row of a closed day begins another file."""
 _FEW = ("topic", "partition", "timestampType", "priority", "key", "event", "cause", "reason", "target", "attempt")
-"""Columns whose values come again and again."""
+"""Columns with frequently repeated values."""
 _DAY_US = 86_400 * 1_000_000
 _COMMIT = re.compile(r"(\d{10})\.json")
 _WRITTEN = "day STRING, file STRING, rows LONG, bytes LONG"
 
 
 class ParquetTable:
-    """The days of a shelf as folders of Parquet files, and `commits/`, which says which files count."""
+    """The days of a shelf as folders of Parquet files, and `commits/`, which lists the valid files."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -100,7 +100,7 @@ class ParquetTable:
 
     def _write(self, batch: Batch, staging: Path, number: int) -> list[dict[str, Any]]:
         """Let tasks read the batch again by its options, and write it into staging; return its files."""
-        # The folder says which queue it is, and some readers refuse to hear it twice.
+        # The folder names the queue, and some readers reject the same column in the file.
         columns = [name for name in self._shelf.schema.names if name != "queue"]
         schema = StructType.fromDDL(ddl(arrow_schema(self._shelf.schema, columns)))
         assert isinstance(schema, StructType)
@@ -119,7 +119,7 @@ class ParquetTable:
                     yield from writer.close()
 
         spark: SparkSession = batch.frame.sparkSession
-        tasks = spark.range(0, len(parts), 1, len(parts))  # one number each
+        tasks = spark.range(0, len(parts), 1, len(parts))  # one number for each task
         rows = tasks.mapInArrow(write, _WRITTEN).collect()
         return [{**row.asDict(), "name": f"{number:010d}-{place:04d}.parquet"} for place, row in enumerate(rows)]
 
@@ -128,7 +128,7 @@ class ParquetTable:
         folders = set()
         for one in plan["files"]:
             source, target = staging / one["file"], self._target(one)
-            if source.exists():  # else it was moved before this process was killed
+            if source.exists():  # otherwise it was moved before the process was killed
                 self._files.make_dirs(target.parent)
                 self._files.replace(source, target)
             folders.add(target.parent)
@@ -202,7 +202,7 @@ class _DayFile:
             schema,
             compression=compression,
             use_dictionary=[name for name in schema.names if name in _FEW],
-            # Of what is searched for: the least and the largest payload help nobody.
+            # Only of searched columns: statistics of payloads are useless.
             write_statistics=[name for name in schema.names if name not in ("value", "headers", "textHeaders")],
         )
 

@@ -1,11 +1,11 @@
 """Batches in Delta and Iceberg tables, written by the driver; each commit also stores the end offset.
 
-Spark's own writers of both are Java libraries that pip does not bring; `deltalake` and `pyiceberg` do without. They
+Spark's own writers of both are Java libraries that pip does not install; `deltalake` and `pyiceberg` need none. They
 run in the driver, so that each batch passes through its memory as Arrow: it is bounded by `batch_mb`.
 
-How far a shelf reaches is in the same commit as its rows: with Delta as the version of an application transaction,
-with Iceberg as a property of the table. The number is the end offset rather than the number of Spark's batch: it says
-whether a batch is there already whichever run wrote it, and `history` need not ask anyone else.
+The end offset of a shelf is in the same commit as its rows: with Delta as the version of an application transaction,
+with Iceberg as a property of the table. It is the end offset rather than the number of Spark's batch: so it shows
+whether a batch was added, whichever run wrote it, and `history` needs no other source.
 """
 
 import os
@@ -51,7 +51,7 @@ class DeltaTable:
             writer_properties=delta.WriterProperties(compression=batch.compression.upper()),
             commit_properties=delta.CommitProperties(app_transactions=transactions),
         )
-        os.sync()  # the library does not, and the store may drop what is archived
+        os.sync()  # the library does not sync, and the store may drop archived records
         return Added(rows.num_rows, rows.nbytes)
 
     def contents(self, since: date | None, until: date | None) -> Contents:
@@ -116,7 +116,7 @@ class IcebergTable:
             with table.transaction() as commit:
                 if rows.num_rows:
                     commit.append(rows, snapshot_properties=places)
-                # Snapshots expire; what the table is said to be stays.
+                # Snapshots expire; properties of the table do not.
                 commit.set_properties({**places, "write.parquet.compression-codec": batch.compression})
         os.sync()  # as above
         return Added(rows.num_rows, rows.nbytes)

@@ -9,8 +9,8 @@ The functions take and return DataFrames, and can be used on their own:
                      .option("view", "lifecycle").load())
     lives.where("outcome = 'acked'").orderBy("ack_s", ascending=False).show()
 
-Nothing is collected but what was aggregated. A message's events meet once, in one shuffle by queue and message, and the
-minutes need one more; both are bounded by what one message, or one queue's minutes, can have.
+Only aggregates are collected. A message's events are joined in one shuffle by queue and message, and the minutes need
+one more; the groups of both are bounded by the events of one message, or the minutes of one queue.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -73,7 +73,7 @@ def read_events(spark: SparkSession, data: str, queues: Sequence[str]) -> DataFr
         reader = spark.read.format("holdfast").option("path", data).option("view", "lifecycle")
         return reader.option(option, value).schema(ddl(LIFECYCLE)).load()
 
-    # One read of many queues is planned once; those whose names cannot stand in a list are read one by one.
+    # One read of many queues is planned once; queues whose names cannot be in a list are read one by one.
     listed = [queue for queue in queues if "," not in queue and queue == queue.strip()]
     reads = [read("queues", ",".join(listed))] if listed else []
     return reduce(DataFrame.unionByName, reads + [read("queue", queue) for queue in queues if queue not in listed])
@@ -97,7 +97,7 @@ def messages(events: DataFrame) -> DataFrame:
     own = (
         events.where(F.col("message").isNotNull())
         .join(orders, "queue", "left")
-        # What was known of a sequence that a crash took back is void; the sequence may be another message's now.
+        # Events of a sequence that a crash removed are void; the sequence may belong to another message now.
         .where((F.col("event") == "put") | ~is_void)
     )
     grouped = own.groupBy("queue", "message").agg(
@@ -114,12 +114,12 @@ def messages(events: DataFrame) -> DataFrame:
         F.max_by("reason", F.when(F.length("reason") > 0, F.col("time"))).alias("reason"),
         F.sort_array(F.collect_list(_step())).alias("own"),
     )
-    told = grouped.join(orders, "queue", "left").withColumn("end", _end())
-    # A journal begins at 0. Where its first part is gone, a message of that time of which nothing is said may be done.
+    joined = grouped.join(orders, "queue", "left").withColumn("end", _end())
+    # A journal begins at 0. If its first part is gone, a message of that time without events may be acknowledged.
     is_early = (F.col("oldest") > 0) & (F.col("put_at") < F.col("since"))
     is_forgotten = is_early & (F.size("own") == 1) & (F.col("end.state") == "waiting")
     outcome = F.when(is_forgotten, "unknown").otherwise(F.col("end.state"))
-    return told.select(
+    return joined.select(
         "queue",
         "message",
         outcome.alias("outcome"),
@@ -145,7 +145,7 @@ def messages(events: DataFrame) -> DataFrame:
 def minutes(
     events: DataFrame, lives: DataFrame | None = None, seconds: int | None = None, span: Span | None = None
 ) -> DataFrame:
-    """Return one row for each queue and minute, from the queue's first event to the last of all, without holes.
+    """Return one row for each queue and minute, from the queue's first event to the last of all, without gaps.
 
     `seconds` is the length of such a minute. None chooses 60 or, if that made more than about 2880 rows for a queue, 10
     minutes, an hour or a day. `lives` is the result of `messages` and `span` that of `period`; if None, they are
@@ -175,7 +175,7 @@ def minutes(
     by_queue = Window.partitionBy("queue").orderBy("start")
     interval = F.expr(f"INTERVAL {step} SECONDS")
     last = _bucket(F.timestamp_seconds(F.lit(span[1].timestamp() if span else 0.0)), step)
-    # Each row fills the hole behind it: no join with a calendar, and no more shuffles than the window needs.
+    # Each row fills the gap after it: no join with a calendar, and no more shuffles than the window needs.
     filled = (
         sparse.withColumn("next", F.coalesce(F.lead("start").over(by_queue) - interval, last))
         .withColumn("minute", F.explode(F.sequence("start", F.greatest("start", "next"), interval)))
@@ -266,18 +266,20 @@ def run(
     spark: SparkSession,
     data: str,
     *,
-    queues: Annotated[str | None, "Names or patterns with commas between, as 'orders*,mail'; else all."] = None,
-    out: Annotated[str | None, "A folder for the tables and the report; else reports/lifecycle in the store."] = None,
-    report: Annotated[bool, "Write report.html beside the tables."] = True,
+    queues: Annotated[str | None, "Names or patterns, separated by commas, as 'orders*,mail'; default: all."] = None,
+    out: Annotated[
+        str | None, "A folder for the tables and the report; default: reports/lifecycle in the store."
+    ] = None,
+    report: Annotated[bool, "Write report.html next to the tables."] = True,
 ) -> Result:
     """Write `events`, `messages` and `minutes` as Parquet and a report, in place of those of the last run."""
     from holdfast.spark.pipelines.report.lifecycle import write_lifecycle  # noqa: PLC0415 - it imports this module
 
     chosen = chosen_queues(data, queues)
     if not chosen:
-        raise NotFound(f"there are no queues in {data!r}: nothing was ever put into one")
+        raise NotFound(f"there are no queues in {data!r}: put a message into one first")
     with Folder(out or default_folder(data, "lifecycle"), ("events", "messages", "minutes", "report.html")) as folder:
-        # The store may be written to while we read. What is read once is one moment; all else is computed from it.
+        # The store may be written to while this runs: one read is a snapshot, and all else is computed from it.
         found, extent_of = with_period_and_count(read_events(spark, data, chosen))
         found.write.parquet(folder.new("events"))
         span, count = extent_of()
@@ -293,7 +295,7 @@ def run(
     rows = sorted((row for row in table if not row["is_total"]), key=lambda row: (-row["messages"], row["queue"]))
     facts: dict[str, object] = {name: folder.path(name) for name in ("messages", "minutes", "events")}
     return Result(
-        title="What became of the messages",
+        title="Message lifecycle",
         columns=[
             "queue",
             "messages",
@@ -329,7 +331,7 @@ def _observed(events: DataFrame) -> tuple[DataFrame, Observation]:
 
 
 def _ends() -> tuple[Column, Column]:
-    # As numbers: a datetime that Spark hands over has the machine's time zone, and says so nowhere.
+    # As numbers: a datetime from Spark is in the machine's time zone, without saying so.
     return F.min(F.unix_micros("time")).alias("first"), F.max(F.unix_micros("time")).alias("last")
 
 
@@ -382,14 +384,14 @@ def _end() -> Column:
     begin = F.get("own", F.lit(0))["time"]
     later = F.filter(F.coalesce("orders", F.array()), lambda order: order["time"] >= begin)
 
-    def after(stand: Column, step: Column) -> Column:
-        state = _state(stand["state"], step)
-        is_back = stand["state"].isin(*CLOSED) & state.isin(*OPEN)
-        gap = F.struct(stand["since"].alias("left"), step["time"].alias("back"))
+    def after(known: Column, step: Column) -> Column:
+        state = _state(known["state"], step)
+        is_back = known["state"].isin(*CLOSED) & state.isin(*OPEN)
+        gap = F.struct(known["since"].alias("left"), step["time"].alias("back"))
         return F.struct(
             state.alias("state"),
-            F.when(state.eqNullSafe(stand["state"]), stand["since"]).otherwise(step["time"]).alias("since"),
-            F.when(is_back, F.concat(stand["gaps"], F.array(gap))).otherwise(stand["gaps"]).alias("gaps"),
+            F.when(state.eqNullSafe(known["state"]), known["since"]).otherwise(step["time"]).alias("since"),
+            F.when(is_back, F.concat(known["gaps"], F.array(gap))).otherwise(known["gaps"]).alias("gaps"),
         )
 
     return F.aggregate(F.sort_array(F.concat("own", later)), nowhere, after)
@@ -403,7 +405,7 @@ def _state(state: Column, step: Column) -> Column:
         F.when(event.isin("put", "released", *_FAILED), "waiting")
         .when(event.isin("leased", "acked", "redriven", "dropped"), event)
         .when(event == "dead-lettered", "dead")
-        .when((event == "moved") & ~state.isin("dead", "redriven"), "dead")  # that it left was lost
+        .when((event == "moved") & ~state.isin("dead", "redriven"), "dead")  # the event of its leaving was lost
         .when((event == "purged") & is_below & (state == "waiting"), "purged")
         .when((event == "sought") & ~is_below, "waiting")
         .when((event == "sought") & state.isin(*OPEN), "skipped")
@@ -412,12 +414,12 @@ def _state(state: Column, step: Column) -> Column:
 
 
 def _changes() -> Column:
-    """Return what a message adds to the minutes: arrival, end, first lease, first ack."""
+    """Return the contributions of a message to the minutes: arrival, end, first lease, first ack."""
 
     def change(at: Column, delta: int, wait: Column, ack: Column) -> Column:
         return F.struct(at.alias("at"), F.lit(delta).alias("delta"), wait.alias("wait_s"), ack.alias("ack_s"))
 
-    # Without its put, or without its end, it is not known how long it was there: it counts in no backlog.
+    # Without its put, or without its end, the time in the queue is unknown: it does not count in the backlog.
     is_known = F.col("put_at").isNotNull() & (F.col("outcome") != "unknown")
     return F.concat(
         F.array(
@@ -455,7 +457,7 @@ def _percentiles(name: str) -> Column:
 
 def _seconds_between(start: str, end: str) -> Column:
     micros = F.unix_micros(end) - F.unix_micros(start)
-    return F.when(micros < 0, 0.0).otherwise(micros / 1e6)  # log and journal have a clock each that never goes back
+    return F.when(micros < 0, 0.0).otherwise(micros / 1e6)  # log and journal each have a monotonic clock of their own
 
 
 def _bucket(at: str | Column, seconds: int) -> Column:

@@ -34,16 +34,16 @@ def run(
     log: Annotated[str | None, "The log to append to."] = None,
     queue: Annotated[str | None, "The queue to put into."] = None,
     format: Annotated[
-        Literal["parquet", "orc", "csv", "json"] | None, "What the files are; else their ending says."
+        Literal["parquet", "orc", "csv", "json"] | None, "The format of the files; default: by their extension."
     ] = None,
-    value: Annotated[str | None, "The column that is the payload; else it is the whole row as JSON."] = None,
-    key: Annotated[str | None, "The column that is the key."] = None,
+    value: Annotated[str | None, "The column with the payload; default: the whole row as JSON."] = None,
+    key: Annotated[str | None, "The column with the key."] = None,
     headers: Annotated[list[str] | None, "A column that becomes a header."] = None,
-    again: Annotated[bool, "Load files that were loaded before once more."] = False,
+    again: Annotated[bool, "Load files again that were loaded before."] = False,
 ) -> Result:
-    """Bring files into a log or a queue, in parallel; the same files only once."""
+    """Load files into a log or a queue, in parallel; the same files only once."""
     if (log is None) == (queue is None):
-        raise InvalidArgument("say where the files go: either the option 'log' or the option 'queue'")
+        raise InvalidArgument("no target: give either the option 'log' or the option 'queue'")
     frame = read_files(spark, source, format)
     counted = Observation("load")
     writer = (
@@ -60,7 +60,7 @@ def run(
     writer.mode("append").save()
     added = _end(data, log, queue) - before
     return Result(
-        title=f"{log or queue!r} has what {source!r} holds" if added else "nothing new: these files were loaded before",
+        title=f"loaded {source!r} into {log or queue!r}" if added else "nothing new: these files were loaded before",
         facts={"files": len(frame.inputFiles()), "rows": counted.get["rows"], "added": added},
     )
 
@@ -68,7 +68,7 @@ def run(
 def read_files(spark: SparkSession, source: str, format: str | None = None) -> DataFrame:
     """Return the rows of the files."""
     reader = spark.read.format(format or _format_of(source))
-    # A CSV file says nothing of types, and guessing them would read it twice and drop leading zeros.
+    # A CSV file has no types, and inferring them would read it twice and drop leading zeros.
     return reader.option("header", "true").load(source)
 
 
@@ -102,21 +102,19 @@ def _format_of(source: str) -> str:
     path = Path(source)
     names = sorted(entry.name for entry in path.rglob("*")) if path.is_dir() else [path.name]
     for name in names:
-        for ending in Path(name).suffixes:  # also of orders.csv.gz
+        for ending in Path(name).suffixes:  # as in orders.csv.gz
             if ending.removeprefix(".").lower() in FORMATS:
                 return ending.removeprefix(".").lower()
     if not path.exists() and not any(sign in source for sign in "*?[{:"):
         raise NotFound(f"there is no file or folder {source!r}")
-    raise InvalidArgument(
-        f"{source!r} does not say what it holds: give the option 'format', one of {', '.join(FORMATS)}"
-    )
+    raise InvalidArgument(f"the format of {source!r} is unknown: give the option 'format', one of {', '.join(FORMATS)}")
 
 
 def _fingerprint(files: list[str], how: list[str | None]) -> str:
     said = [repr(how)]
     for file in sorted(files):
         path = Path(unquote(urlparse(file).path))
-        found = path.stat() if path.exists() else None  # of a remote file only the name is known here
+        found = path.stat() if path.exists() else None  # for a remote file only the name is known
         said.append(f"{file} {found.st_size} {found.st_mtime_ns}" if found else file)
     return hashlib.blake2b("\n".join(said).encode(), digest_size=16).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Folders for the output of pipelines: what a pipeline makes is for its owner alone, what is there keeps its mode."""
+"""Folders for the output of pipelines: new ones are private to their owner, existing ones keep their mode."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ __all__ = ["make_output", "make_private"]
 def make_private(folder: Path) -> None:
     """Make a folder with mode 0700, and missing folders above it. Existing folders are not changed.
 
-    In a store that its group may read it is 0750. What is written into it later has the modes that the umask says;
-    `chmod` of this one folder lets others in.
+    In a store that its group may read it is 0750. Files in it have the modes of the umask; a `chmod` of this one folder
+    gives other users access.
     """
     folder = folder.absolute()
     store = next((parent for parent in folder.parents if (parent / LOCK).exists()), None)

@@ -36,7 +36,7 @@ from holdfast.spark.sink import BatchWriter
 __all__ = ["HEADERS", "replay", "replayable", "run", "select"]
 
 HEADERS = ("replayed-log", "replayed-offset", "replayed-time")
-"""The headers that say where a message came from."""
+"""The headers with the origin of a message."""
 _KEPT = ("key", "value", "priority", "delay", "ttl")
 _HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 _NAMES_TYPE = "array<string>"
@@ -47,24 +47,24 @@ def run(
     data: str,
     *,
     log: Annotated[str | None, "The log to read."] = None,
-    queue: Annotated[str | None, "The queue whose messages are read, whatever became of them."] = None,
+    queue: Annotated[str | None, "The queue whose messages are read, in any state."] = None,
     to_queue: Annotated[str | None, "The queue to put into."] = None,
     to_log: Annotated[str | None, "The log to append to."] = None,
-    lake: Annotated[str | None, "A lake with what the store has dropped since."] = None,
-    where: Annotated[str | None, "A condition in SQL on the columns of the log, as \"key = 'ann'\"."] = None,
+    lake: Annotated[str | None, "A lake with records that the store has dropped since."] = None,
+    where: Annotated[str | None, "An SQL condition on the columns of the log, as \"key = 'ann'\"."] = None,
     since: Annotated[datetime | None, "Only from this time on."] = None,
     until: Annotated[datetime | None, "Only before this time."] = None,
     first: Annotated[int | None, "Only from this offset on."] = None,
     last: Annotated[int | None, "Only up to this offset."] = None,
     name: Annotated[
-        str | None, "A replay of the same name adds nothing; else it is named by what was asked for."
+        str | None, "The name of the replay: a repeated name adds nothing. Default: derived from the options."
     ] = None,
     examples: Annotated[int, "How many messages are shown."] = 10,
-    execute: Annotated[bool, "Do it; else it is only told what would be done."] = False,
+    execute: Annotated[bool, "Write the messages; without it, only show what would be written."] = False,
 ) -> Result:
-    """Put messages of a log's history into a queue or a log again; without `execute`, only tell which."""
+    """Replay messages of a log's history into a queue or a log; without `execute`, only show them."""
     if (to_queue is None) == (to_log is None):
-        raise InvalidArgument("say where the messages go: either the option 'to_queue' or the option 'to_log'")
+        raise InvalidArgument("no target: give either the option 'to_queue' or the option 'to_log'")
     asked = [log, queue, to_queue, to_log, where, since, until, first, last]
     name = name or "replay " + hashlib.blake2b(repr(asked).encode(), digest_size=6).hexdigest()
     chosen = select(spark, data, log=log, queue=queue, lake=lake, where=where, since=since, until=until)
@@ -74,11 +74,15 @@ def run(
         chosen = chosen.where(F.col("offset") <= last)
     facts: dict[str, object] = {"to": to_queue or to_log, "name": name}
     if not _is_there(data, to_queue, to_log):
-        facts["new"] = f"there is no {'queue' if to_queue else 'log'} {to_queue or to_log!r} yet: it will be made"
+        facts["new"] = (
+            f"the {'queue' if to_queue else 'log'} {to_queue or to_log!r} does not exist yet and will be created"
+        )
     if execute:
         added = replay(spark, chosen.orderBy("offset"), data, queue=to_queue, log=to_log, name=name)
         if added is None:
-            return Result(f"nothing was added: {name!r} was done before. Give another name to do it again", facts=facts)
+            return Result(
+                f"nothing was added: the replay {name!r} was done before. Give another name to repeat it", facts=facts
+            )
         return Result(f"{added:,} messages were put into {to_queue or to_log!r}", facts={**facts, "messages": added})
     found = chosen.agg(
         F.count(F.lit(1)).alias("messages"),
@@ -95,7 +99,7 @@ def run(
         F.octet_length("value").alias("size"),
         excerpt(F.col("value"), 80).alias("payload"),
     )
-    facts = {**found.asDict(), **facts, "next": "nothing was written: do it with the option 'execute'"}
+    facts = {**found.asDict(), **facts, "next": "nothing was written: give the option 'execute' to write"}
     title = f"{found['messages']:,} messages would be put into {to_queue or to_log!r}"
     return Result(title, rows.columns, [tuple(row) for row in rows.collect()], facts)
 
@@ -113,13 +117,13 @@ def select(
 ) -> DataFrame:
     """Return the records of a log, or the messages of a queue, between two times that satisfy an SQL condition."""
     if (log is None) == (queue is None):
-        raise InvalidArgument("say what to read: either the option 'log' or the option 'queue'")
+        raise InvalidArgument("nothing to read: give either the option 'log' or the option 'queue'")
     source = log if log is not None else _log_of(data, queue or "")
     if lake is not None:
         frame = history(spark, data, lake, log=source, since=since, until=until)
     else:
         frame = between(live(spark, data, log=source), since, until)
-    if queue is not None:  # on a log that several share, a message may be meant for another
+    if queue is not None:  # if several queues share a log, a message may belong to another one
         meant = F.exists(
             "headers", lambda header: (header["key"] == TARGET_QUEUE_HEADER) & (header["value"].cast("string") != queue)
         )
@@ -128,7 +132,7 @@ def select(
         try:
             frame = frame.where(where)
         except (AnalysisException, ParseException) as error:
-            raise InvalidArgument(f"the condition {where!r} is not understood: {str(error).splitlines()[0]}") from None
+            raise InvalidArgument(f"the condition {where!r} is invalid: {str(error).splitlines()[0]}") from None
     return frame
 
 
@@ -179,7 +183,7 @@ def replayable(frame: DataFrame) -> DataFrame:
     columns = [F.col(name) for name in _KEPT if name in frame.columns]
     own = F.array(*said).cast(_HEADERS_TYPE) if said else F.array().cast(_HEADERS_TYPE)
     given = F.col("headers").cast(_HEADERS_TYPE) if "headers" in frame.columns else F.array().cast(_HEADERS_TYPE)
-    # Not what an earlier replay said, nor what routed it: it goes elsewhere now.
+    # Without headers of an earlier replay or of routing: it has another target now.
     kept = F.filter(
         F.coalesce(given, F.array().cast(_HEADERS_TYPE)), lambda each: ~each["key"].isin(TARGET_QUEUE_HEADER, *HEADERS)
     )
@@ -190,7 +194,7 @@ def replayable(frame: DataFrame) -> DataFrame:
 
 
 def _text_names(frame: DataFrame) -> Column:
-    """Return the names of the text headers: as the frame says or, if it does not, those whose value is UTF-8."""
+    """Return the names of the text headers: from the frame or, if it has none, those whose value is UTF-8."""
     nothing = F.array().cast(_NAMES_TYPE)
     if "headers" not in frame.columns:
         return nothing

@@ -30,22 +30,22 @@ def run(
     data: str,
     *,
     log: Annotated[str, "The log to read."],
-    checkpoint: Annotated[str, "A folder that remembers how far it came."],
+    checkpoint: Annotated[str, "A folder for the progress of the query."],
     queue: Annotated[str | None, "The queue for the counts."] = None,
     out: Annotated[str | None, "A folder for the counts as Parquet."] = None,
-    window: Annotated[str, "How long a window is."] = "1 minute",
-    late: Annotated[str, "How much later than others a record may come."] = "10 seconds",
-    every: Annotated[str, "How often it looks."] = "1 second",
-    available_now: Annotated[bool, "Do what there is to do, and end."] = False,
+    window: Annotated[str, "The length of a window."] = "1 minute",
+    late: Annotated[str, "How much later than others a record may arrive."] = "10 seconds",
+    every: Annotated[str, "The interval between batches."] = "1 second",
+    available_now: Annotated[bool, "Process the present records, and end."] = False,
 ) -> Result:
     """Count the records of a log by key and window, into a queue and into Parquet."""
     if queue is None and out is None:
-        raise InvalidArgument("say where the counts go: the option 'queue', the option 'out', or both")
+        raise InvalidArgument("no target: give the option 'queue', the option 'out', or both")
     reader = spark.readStream.format("holdfast").option("path", data).option("log", log)
     records = reader.option("startingOffsets", "earliest").load()
     counted = counts(records, window, late)
-    # Each target has a query and a checkpoint of its own, and so gets each count once whatever befalls the other. The
-    # log is read for each of them, which is the cheapest part of the work.
+    # Each target has its own query and checkpoint, and so gets each count once whatever happens to the other. The log
+    # is read for each of them, which is the cheapest part of the work.
     sinks = {}
     if queue is not None:
         sinks["queue"] = to_queue(counted, data, queue)
@@ -58,14 +58,14 @@ def run(
         for name, sink in sinks.items():
             sink = sink.option("checkpointLocation", f"{checkpoint}/{name}").queryName(f"stream to {name}")
             sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime=every)
-            # A query keeps the partitions of its state for good: as many as tasks run at once, not 200.
+            # A query never changes the number of partitions of its state: use one for each concurrent task, not 200.
             with sized_shuffles(spark, cores_of(spark)):
                 queries.append(sink.start())
         while any(query.isActive for query in queries):
             for query in queries:
                 query.awaitTermination(1)  # raises what ended it, if that was an error
     return Result(
-        title=f"the records of {log!r} are counted as far as they came",
+        title=f"counted the records of {log!r}",
         columns=["into", "batches", "records read", "counts sent"],
         rows=[(name, *_done(query)) for name, query in zip(sinks, queries, strict=True)],
         facts={"checkpoint": checkpoint, **({"out": out} if out is not None else {})},

@@ -30,7 +30,7 @@ from holdfast.spark.shuffles import cores_of
 __all__ = ["check", "run", "segments"]
 
 TASKS_A_CORE = 3
-"""More tasks than cores even out what bytes alone do not tell, such as compression."""
+"""More tasks than cores balance costs that bytes do not show, such as compression."""
 
 _DAMAGE = "ARRAY<STRUCT<path: STRING, offset: LONG, length: LONG, reason: STRING, first_lost: LONG, lost: LONG>>"
 _CHECKED = (
@@ -42,17 +42,17 @@ def run(
     spark: SparkSession,
     data: str,
     *,
-    log: Annotated[str | None, "Only this log; else all logs and journals."] = None,
+    log: Annotated[str | None, "Only this log; default: all logs and journals."] = None,
 ) -> Result:
     """Check every checksum of a store in parallel; the exit code is 1 if anything is damaged."""
-    checked = check(segments(spark, data, log)).collect()  # one row a segment
+    checked = check(segments(spark, data, log)).collect()  # one row for each segment
     places = [(row, damage) for row in checked for damage in row["damage"]]
     gone = [row["path"] for row in checked if not row["segments"]]
     if unseen := next((path for path in gone if Path(path).exists()), None):
-        raise HoldfastError(f"the workers do not see {unseen!r}: a store must lie where all of them can read it")
+        raise HoldfastError(f"the workers cannot read {unseen!r}: put the store where all of them can read it")
     logs, journals = (len({row["name"] for row in checked if row["kind"] == kind}) for kind in ("log", "journal"))
     return Result(
-        title="everything is as it was written" if not places else f"{len(places)} damaged places",
+        title="no damage found" if not places else f"{len(places)} damaged places",
         columns=["kind", "name", "file", "offset", "length", "lost", "first lost", "reason"],
         rows=[
             (

@@ -1,4 +1,4 @@
-"""Incremental updates for clients: what was added, changed and removed since a version, and the present order."""
+"""Incremental updates for clients: records added, changed and removed since a version, and the present order."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -132,7 +132,7 @@ class Updates(History[M]):
         First `OrderedKeys`, then a `Removal` for each record that the client has and should no longer have, then an
         `Addition` or `Alteration` for each that it does not have as it is, in the order of their versions. Clients keep
         `OrderedKeys.version`, and ask from the next one on. The records are those of `keys`, or those that a scan with
-        these options finds; `order=NEWEST_FIRST` has what was changed last first.
+        these options finds; with `order=NEWEST_FIRST` the last changed record comes first.
         """
         last = None if to_version is None else self._past(to_version)
         scope = scope_of(self, keys, where, order, start, include_start, last, allow_table_scan)
@@ -172,7 +172,7 @@ class Updates(History[M]):
         return [OrderedKeys(keys, version), *removals, *news]
 
     def _changes_since(self, record: Record[M], first: int) -> dict[str, Any] | None:
-        """Return what changed in a record from a version on; None if it is new since then, or if that is unknown."""
+        """Return the changed values of a record from a version on; None if it is new since then, or if unknown."""
         if record.created >= first:
             return None
         if self.settings.keep_all_versions:

@@ -28,7 +28,7 @@ class _NewestFirst:
 
 
 NEWEST_FIRST: Any = _NewestFirst()
-"""As `order`: what was changed last comes first. For tables with `update_history`."""
+"""As `order`: the last changed record comes first. For tables with `update_history`."""
 
 
 class WatchScope(Protocol[M]):

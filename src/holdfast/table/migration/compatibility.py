@@ -118,7 +118,7 @@ def _check_same_table(before: ModelSpec, now: ModelSpec) -> None:
 
 
 def _key_shape(key: tuple[FieldRef, ...] | None) -> object:
-    """Return what determines the bytes of a key; names do not."""
+    """Return the properties that determine the bytes of a key; names do not."""
     if key is None:
         return None
     return [

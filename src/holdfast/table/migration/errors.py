@@ -25,7 +25,7 @@ class MigrationPending(HoldfastError):
 
 
 class MigrationFailed(HoldfastError):
-    """A migration failed or was cancelled; what it did is kept, and it can continue from there."""
+    """A migration failed or was cancelled; its progress is kept, and it can continue from there."""
 
 
 class IncompatibleModel(InvalidArgument):

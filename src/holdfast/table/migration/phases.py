@@ -32,12 +32,12 @@ class Phase(StrEnum):
     """Phases of a migration, in order."""
 
     EXPAND = "Expand"
-    """Add what the new model needs, next to what the old one has."""
+    """Add data that the new model needs, next to that of the old one."""
     BACKFILL = "Backfill"
     """Rewrite the records; afterwards indexes and unique values are filled automatically."""
     VERIFY = "Verify"
     CONTRACT = "Contract"
-    """Remove what only the old model needed."""
+    """Remove data that only the old model needed."""
     FINALISE = "Finalise"
     """Internal, without a user's function: the new definition is saved, and dropped indexes are deleted."""
 

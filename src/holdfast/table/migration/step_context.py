@@ -123,7 +123,7 @@ class Step:
             self.put(key, record)
 
     def flush(self) -> None:
-        """Write what was put. Done automatically after 500 records, before reading, and when the phase returns."""
+        """Write the put records. Done automatically after 500 records, before reading, and when the phase returns."""
         if self._puts:
             self._writes()
             puts, self._puts = self._puts, []

@@ -16,7 +16,7 @@ Values = dict[str, Any]
 
 
 def differences(spec: ModelSpec, old: Any, new: Any) -> Values:
-    """Return what is new in a record, with None for what was removed; compared with no record, all of it."""
+    """Return the new values of a record, with None for removed ones; without an old record, all values."""
     found: Values = {}
     for name, field in spec.fields.items():
         _differ(field.type, name, None if old is None else getattr(old, name), getattr(new, name), found)
@@ -38,7 +38,7 @@ def changed_since(spec: ModelSpec, record: Any, numbers: Iterable[int]) -> Value
 
 
 def selection(spec: ModelSpec, select: Sequence[Any] | None) -> Callable[[Values], Values]:
-    """Return the function that keeps only values on or under these paths, and the whole of what contains them."""
+    """Return the function that keeps only values on or under these paths, and whole values that contain them."""
     if select is None:
         return lambda values: values
     chosen = [path_text(steps_of(spec, path)) for path in select]

@@ -80,7 +80,7 @@ class ModelMeta(msgspec.StructMeta):
         tag: int | None = None,
         names: dict[str, Any] | None = None,
     ) -> Any:
-        """Make a model; `names` (also what is added later) are what annotations can refer to."""
+        """Create a model; annotations can refer to `names`, including names that are added later."""
         if bases == (msgspec.Struct,):
             return super().__new__(mcs, name, bases, namespace)
         if bases != (Model,):
@@ -240,7 +240,7 @@ def _undecodable(image: bytes) -> Any:
 
 
 def _path(cls: Any, name: str, paths: dict[str, Any]) -> Any:
-    from holdfast.table.model.path_expressions import Path  # noqa: PLC0415 (paths know models, and only those who ask need them)
+    from holdfast.table.model.path_expressions import Path  # noqa: PLC0415 (paths import models, and are rarely needed)
 
     spec = cls.__spec__.find(name)
     paths[name] = path = Path(cls, (spec.name if spec is not None else name,))

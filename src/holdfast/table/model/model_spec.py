@@ -130,7 +130,7 @@ def _check_part(spec: ModelSpec, index: Index, part: Any) -> None:
 
 
 def _or_invalid(where: str, read: Callable[[], FieldType]) -> FieldType:
-    """Return what is read of a path, with its error raised as an error of the model."""
+    """Return the type that `read` finds for a path; its error is raised as an error of the model."""
     try:
         return read()
     except InvalidArgument as error:

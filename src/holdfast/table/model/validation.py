@@ -338,7 +338,7 @@ def _placed(place: str, violation: Violation) -> Violation:
 
 
 def shown_of(spec: FieldSpec, violation: Violation) -> Violation:
-    """Return a violation without what is sensitive; its path is that of the field if the field is sensitive."""
+    """Return a violation without sensitive values; its path is that of the field if the field is sensitive."""
     return _placed(spec.name, _shown(spec, violation)) if spec.sensitive else violation
 
 

@@ -68,7 +68,7 @@ class History(Scanning[M]):
         include_deleted: bool = False,
         allow_table_scan: bool = False,
     ) -> list[RecordChanges]:
-        """Return what changed in records: in those with these keys, or those that a scan finds, in its order.
+        """Return the changes of records: of those with these keys, or those that a scan finds, in its order.
 
         From one version to another, both included; a datetime means all versions of its millisecond. Of each value the
         newest `max_versions` are returned; the creation is always returned if it lies in that time. More than one, and

@@ -12,7 +12,7 @@ A filter is one of
 - `search("words", index="name", prefix=True)`, as `holdfast.table.query.search`;
 - `filter and filter`, `filter or filter`, `not filter` and `(filter)`; `& | ~` mean the same.
 
-A path is a field, then `.field` of what is embedded, `[3]` or `["key"]`, `.any_item`, `.any_key`, `.any_value`,
+A path is a field, then `.field` of an embedded object, `[3]` or `["key"]`, `.any_item`, `.any_key`, `.any_value`,
 `.normalized`, `.as_("Type")` of a union, `.follow()` of a reference. Values are written in the form of the field's
 type: dates, times and UUIDs as text in ISO form, a datetime also as `"15m"` for 15 minutes ago, a timedelta also as
 `"1h30m"`, an enum by its value or name, keys and bytes as base64url, Decimals as numbers.

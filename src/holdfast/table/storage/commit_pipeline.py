@@ -84,7 +84,7 @@ class _PendingCommit:
 class Core(Generic[M]):
     """The writing half of a table.
 
-    Threads: any. A request holds `_lock` while it is staged and handed to the log, and not while it waits for the disk.
+    Threads: any. A request holds `_lock` while it is staged and added to the log, and not while it waits for the disk.
     `apply_lock` is held while requests are applied to the state, in the order of the log. Exclusive access is claimed
     at `_turnstile`, where requests wait; a transaction does not hold `_lock` between its calls. `apply_lock` is taken
     before `_lock`, except by `rebuild`, which takes it when no request is pending.
@@ -113,11 +113,11 @@ class Core(Generic[M]):
         self.past = past
         self.settings = settings
         self.changelog = log
-        """The log of its changes, which nobody else may write. Users are given `log`."""
+        """The log of its changes, which only the table may write. Users get `log`."""
         self.log = ReadOnlyLog(
             log,
-            f"it is what the table {self.name!r} is built from. Change records with add, change and delete; forget one "
-            "with delete(hard=True), and all of them with Store.delete_table",
+            f"the table {self.name!r} is built from it. Change records with add, change and delete; remove one for "
+            "good with delete(hard=True), and all of them with Store.delete_table",
         )
         """The log of its changes, to be read and followed."""
         self.read_only = read_only
@@ -139,7 +139,7 @@ class Core(Generic[M]):
         # In the instance and not in its class, where each read would find it only after a miss.
         self.before_read: Callable[[], None] | None = None
         """Called before a read. While a transaction of the store is running, it reserves the table if that transaction
-        reads it; in a store that was opened read-only, it applies what the owner wrote."""
+        reads it; in a store that was opened read-only, it applies the changes of the owner."""
         self.doubt = ""
         """Why the state may differ from the log; empty if not. Set by plain assignments; `recover` clears it."""
         self._doubtful: list[_PendingCommit] = []
@@ -310,7 +310,7 @@ class Core(Generic[M]):
         return pending_commit
 
     def stop(self, why: str) -> None:
-        """Set `doubt`: what the log or the state has of the pending requests is unknown. The next one recovers."""
+        """Set `doubt`: it is unknown which pending requests are in the log or the state. The next request recovers."""
         with self._lock:
             self.doubt = self.doubt or why
             self._doubt_pending_commits()
@@ -322,7 +322,7 @@ class Core(Generic[M]):
         self._applied.notify_all()
 
     def recover(self) -> None:
-        """Write what the log has gathered and apply the log to the state, after an interrupt or a disk failure.
+        """Write the gathered events and apply the log to the state, after an interrupt or a disk failure.
 
         Called with no lock held. Raises `WriterStopped` as long as the disk fails. Can be called again if it is
         interrupted. Does not recover a table that is closed.
@@ -655,7 +655,7 @@ class Core(Generic[M]):
             self.before_read()
 
     def _refresh(self) -> None:
-        """Apply what the process that owns the store wrote to the log."""
+        """Apply the events that the process which owns the store wrote to the log."""
         with self._lock:
             self.changelog.refresh()
             if self.changelog.visible_end > self.position:

@@ -163,7 +163,7 @@ def restore_table(
 
     `path` is a full backup, or a list of one and those that follow it. All of them are checked before anything is
     written. If the restore is interrupted, the table cannot be opened; the same call again continues where it
-    stopped. Its records in the log get new times and positions; their versions, which tell when they were, stay.
+    stopped. Its records in the log get new times and positions; their versions, which contain the original times, stay.
     """
     files = files or SystemFiles()
     readers = [BackupReader(local_path(one, "a backup"), files) for one in _each(path)]

@@ -59,7 +59,7 @@ class BackupReport:
     log: str
     """The id of the log, in hex."""
     first: int
-    """The sequence at which it begins: above the log's start, if it holds only what came after another backup."""
+    """The sequence at which it begins: above the log's start, if it continues another backup."""
     stop: int
     """The sequence before which it ends; the next one begins here."""
     events: int

@@ -322,7 +322,7 @@ def _write_again(table: Core[Any], keyring: Keyring, keys: list[bytes]) -> int:
 
 
 def _context(spec: ModelSpec, number: int) -> bytes:
-    """Return what a sealed value is bound to, except the record's key, which completes the associated data."""
+    """Return the associated data of a sealed value without the record's key, which completes it."""
     return _FIELD_DOMAIN + _model_of(spec) + number.to_bytes(2, "big")
 
 

@@ -126,7 +126,7 @@ class Keyring:
         return self._token_key
 
     def rotate(self, name: str | None = None, key: bytes | None = None) -> str:
-        """Seal with a new key from now on, and return its name; the old keys open what they sealed."""
+        """Seal with a new key from now on, and return its name; the old keys still decrypt."""
 
         def change(kept: Kept) -> Kept:
             new = name or _today(kept.keys)

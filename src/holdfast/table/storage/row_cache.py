@@ -77,7 +77,7 @@ class RowCache:
             self.past.clear()
 
     def reset(self) -> None:
-        """Remove everything, and end holds whose caller was interrupted. Called while nobody changes the state."""
+        """Remove everything, and end holds whose caller was interrupted. Called while the state is not changed."""
         self.clear()
         with self._guard:
             self._changing = 0

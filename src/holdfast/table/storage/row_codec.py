@@ -133,7 +133,7 @@ def decode_row(raw: bytes) -> Row:
 
 
 def image_of(raw: bytes) -> tuple[int, int, int, bytes]:
-    """Return what most readers need of a row: flags, created, version and image."""
+    """Return the parts of a row that most readers need: flags, created, version and image."""
     flags, count, created, version = _ROW.unpack_from(raw)
     return flags, created, version, raw[_ROW.size + count * _FIELD.size :]
 

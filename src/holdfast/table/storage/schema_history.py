@@ -27,7 +27,7 @@ class SchemaHistory:
     unique_since: Mapping[int, int] = field(default_factory=dict)
     """Of fields that became unique when there were records, by number: the version since which they are."""
     suits_since: int = 0
-    """The version since which all records suit the model: before it, what is required now may be missing."""
+    """The version since which all records suit the model: before it, fields that are required now may be missing."""
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> "SchemaHistory":
@@ -52,7 +52,7 @@ NO_SCHEMA_HISTORY = SchemaHistory()
 
 
 def plannable_at(spec: ModelSpec, past: SchemaHistory, version: int | None) -> ModelSpec:
-    """Return the model, reduced to what a scan as of a version (None: now) may rely on."""
+    """Return the model, reduced to the constraints that a scan as of a version (None: now) may rely on."""
     if version is None:
         return spec
     late = frozenset(number for number, start in past.unique_since.items() if version < start)

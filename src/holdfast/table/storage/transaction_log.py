@@ -1,4 +1,4 @@
-"""Records of the transaction log: what a transaction does to tables and queues, and that it is complete."""
+"""Records of the transaction log: the changes of a transaction to tables and queues, and its completion."""
 
 from collections.abc import Iterable
 from datetime import timedelta

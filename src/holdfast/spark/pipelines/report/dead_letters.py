@@ -25,17 +25,17 @@ __all__ = ["blame", "deadletters_page", "shown_reasons", "write_deadletters"]
 Row = dict[str, Any]
 
 QUEUES = 8
-"""Queues in the plot of them."""
+"""Queues in the plot by queue."""
 _SAID_MAX = 120
 _NOTES = (
-    ("failure", "a delivery that was nacked or whose lease ran out, or a message that was dropped"),
+    ("failure", "a delivery that was nacked or whose lease expired, or a message that was dropped"),
     (
         "reason",
-        "what the consumer said, with placeholders for what differs: <n>, <hex>, <uuid>, <text>, <path>, <time>, ...",
+        "the reason that the consumer gave, with placeholders: <n>, <hex>, <uuid>, <text>, <path>, <time>, ...",
     ),
     ("share", "of all failures of the same queue"),
-    ("per hour", "over the whole time that this page tells of"),
-    ("dead", "messages that left for the dead letters, or were dropped, for this reason"),
+    ("per hour", "over the whole period of this page"),
+    ("dead", "messages that were dead-lettered or dropped for this reason"),
 )
 
 
@@ -43,28 +43,28 @@ def write_deadletters(
     path: str,
     reasons: Sequence[Row],
     totals: dict[str, int],
-    told: Span | None,
+    extent: Span | None,
     times: Sequence[tuple[int, int, int]],
 ) -> None:
     """Write the page."""
-    write(path, deadletters_page(reasons, totals, told, times))
+    write(path, deadletters_page(reasons, totals, extent, times))
 
 
 def deadletters_page(
     reasons: Sequence[Row],
     totals: dict[str, int],
-    told: Span | None,
+    extent: Span | None,
     times: Sequence[tuple[int, int, int]],
 ) -> Page:
     """Return the page: the main reasons from `top_reasons`, the totals, and their times from `over_time`."""
-    title = "Why messages failed"
-    if told is None or not reasons:
-        when = "no events" if told is None else span(*told)
+    title = "Failed messages"
+    if extent is None or not reasons:
+        when = "no events" if extent is None else span(*extent)
         return Page(
             "dead letters",
             title,
             when,
-            f"Nothing failed in {plural(totals['queues'], 'queue')}: no delivery, no message.",
+            f"No delivery failed in {plural(totals['queues'], 'queue')}, and no message was dropped.",
         )
     failed, dead = totals["failures"], totals["dead"]
     by_text: dict[str, int] = {}
@@ -76,52 +76,58 @@ def deadletters_page(
     headline = f"{_deliveries(failed)} failed, for {plural(totals['reasons'], 'reason')}; "
     headline += "all" if most == failed else f"{count(most)}"
     headline += f" of them because “{_short(main)}”."
-    headline += f" {count(dead)} {'message' if dead == 1 else 'messages'} died." if dead else " Nothing died of it."
+    headline += (
+        f" {plural(dead, 'message')} {'was' if dead == 1 else 'were'} dead-lettered or dropped."
+        if dead
+        else " No message was dead-lettered or dropped."
+    )
     shown = sum(row["failures"] for row in reasons)
     detail = ""
     if shown < failed:
         part = share(shown, failed)
-        detail = f"The {count(len(reasons))} most frequent are shown, which makes {part} of all failures."
-        detail += " The others are in the Parquet tables beside this page."
+        detail = f"The {count(len(reasons))} most frequent reasons are shown; they cover {part} of all failures."
+        detail += " The others are in the Parquet tables next to this page."
     targets = sorted({target for row in reasons for target in row["targets"]})
     concerned = sorted(by_queue, key=lambda queue: (-by_queue[queue], queue))
-    hours = max(1.0, (told[1] - told[0]).total_seconds()) / 3600
+    hours = max(1.0, (extent[1] - extent[0]).total_seconds()) / 3600
     cards = [
         Card("failures", short(failed), rate(failed / hours, "h"), "bad"),
         Card("reasons", short(totals["reasons"]), "kinds of failure"),
         Card("dead", short(dead), f"to {few(targets, 2)}" if targets else "no dead letters", "bad" if dead else ""),
         Card("queues", short(len(concerned)), f"of {count(totals['queues'])}: {few(concerned, 2)}"),
     ]
-    seconds = bucket_seconds(*told, chart=True)
+    seconds = bucket_seconds(*extent, chart=True)
     starts = [moment(at * 1_000_000) for at, _, _ in times]
     series = [Series("failures", "failed", [number for _, number, _ in times])]
-    series += [Series("of them deadly", "ink", [number for _, _, number in times])]
+    series += [Series("dead or dropped", "ink", [number for _, _, number in times])]
     over = rates("failures over time", starts, seconds, series, "failures")
     parts = [(queue, by_queue[queue], "failed") for queue in concerned[:QUEUES]]
     note = (
-        f"The {QUEUES} with most, of {count(len(concerned))}." if len(concerned) > QUEUES else "Of those shown below."
+        f"The {QUEUES} with most failures, of {count(len(concerned))}."
+        if len(concerned) > QUEUES
+        else "Of the reasons shown below."
     )
     plots = [
         Plot("Failures over time", over, f"Failed deliveries and dropped messages; each step is {length(seconds)}."),
         Plot("Failures by queue", bars("failures by queue", parts, "failures"), note),
     ]
-    lead = f"Most frequent first. The strips go from {clock(told[0])} to {clock(told[1])} UTC."
+    lead = f"Most frequent first. The small charts go from {clock(extent[0])} to {clock(extent[1])} UTC."
     return Page(
         kind="dead letters",
         title=title,
-        period=span(*told),
+        period=span(*extent),
         headline=headline,
         detail=detail,
         cards=cards,
         sections=[
             Section("When and where", plots=plots),
-            Section("Reasons", lead, reasons=shown_reasons(reasons, told)),
+            Section("Reasons", lead, reasons=shown_reasons(reasons, extent)),
         ],
         notes=_NOTES,
     )
 
 
-def shown_reasons(reasons: Sequence[Row], told: Span) -> list[Reason]:
+def shown_reasons(reasons: Sequence[Row], extent: Span) -> list[Reason]:
     """Return reasons for a page: counted, with a small histogram and examples."""
     most = max((row["failures"] for row in reasons), default=1)
     return [
@@ -131,7 +137,7 @@ def shown_reasons(reasons: Sequence[Row], told: Span) -> list[Reason]:
             failures=count(row["failures"]),
             share=f"({share(row['share'], 1)})",
             part=row["failures"] / most,
-            strip=strip(f"failures from {clock(told[0])} to {clock(told[1])} UTC", row["strip"]),
+            strip=strip(f"failures from {clock(extent[0])} to {clock(extent[1])} UTC", row["strip"]),
             facts=_facts(row),
             examples=[
                 Example(example["message"], example["said"], example["text"], _size(example["size"]))

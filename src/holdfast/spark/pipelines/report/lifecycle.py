@@ -31,7 +31,7 @@ __all__ = ["lifecycle_page", "write_lifecycle"]
 Row = dict[str, Any]
 
 DETAILS = 5
-"""Queues that are told of in full: the busiest."""
+"""Queues that are shown in detail: the busiest."""
 LISTED = 40
 """Queues in the table."""
 REASONS = 8
@@ -39,31 +39,33 @@ REASONS = 8
 _ROLES = {"acked": "acked", "dead": "failed", "dropped": "failed", "waiting": "backlog", "leased": "put"}
 _SUMMED = ("put", "leased", "acked", "retries", "dead", "dropped", "backlog")
 _NOTES = (
-    ("open", "waiting, or leased: in the hands of a consumer"),
-    ("waiting", "put, or given back after a failure, and not delivered now; delayed messages wait, too"),
+    ("open", "waiting, or leased to a consumer"),
+    ("waiting", "ready for delivery or delayed, for the first time or after a failure"),
     (
         "dead",
-        "moved to the dead letters; dropped: gone without that, for its time to live, the queue's length or damage",
+        "moved to the dead-letter queue; dropped: removed without that, by expiry, the queue's length limit or damage",
     ),
-    ("retry", "a delivery that failed (nacked, or its lease ran out) and came back to be tried again"),
+    ("retry", "a delivery that failed (nacked, or its lease expired) and was returned to the queue"),
     ("attempt", "a delivery; those that were released untried do not count"),
-    ("time to first lease", "from the put, or from when a delay was over, to the first delivery"),
-    ("time to ack", "from the put to the first ack, with all that was between: waiting, failing, backing off"),
-    ("p50, p95, p99", "half, 95 of 100 and 99 of 100 were at most so long"),
-    ("backlog", "messages that were waiting or leased when a bar of time ended"),
-    ("throughput", "acked messages, from the first put to the last ack"),
+    ("time to first lease", "from the put, or from the end of a delay, to the first delivery"),
+    ("time to ack", "from the put to the first ack, including waiting, failures and backoff"),
+    ("p50, p95, p99", "half, 95 % and 99 % took at most this long"),
+    ("backlog", "messages that were waiting or leased at the end of an interval"),
+    ("throughput", "acked messages a second, from the first put to the last ack"),
 )
 
 
-def write_lifecycle(path: str, events: DataFrame, lives: DataFrame, table: Sequence[Row], told: Span | None) -> None:
-    """Collect what the page needs, all of it aggregated, and write it."""
-    if told is None:
+def write_lifecycle(path: str, events: DataFrame, lives: DataFrame, table: Sequence[Row], extent: Span | None) -> None:
+    """Collect the aggregates for the page, and write it."""
+    if extent is None:
         write(path, lifecycle_page(None, [], {}, [], []))
         return
     working = _working(_busiest(table))
     names = [row["queue"] for row in working[:DETAILS]]
-    slots = minutes(events, lives, bucket_seconds(*told, chart=True), told).withColumn("at", F.unix_seconds("minute"))
-    slots.persist()  # a few rows a queue, asked for twice
+    slots = minutes(events, lives, bucket_seconds(*extent, chart=True), extent).withColumn(
+        "at", F.unix_seconds("minute")
+    )
+    slots.persist()  # a few rows for each queue, used twice
     times: dict[str | None, list[Row]] = {name: [] for name in names}
     for row in slots.where(F.col("queue").isin(names)).orderBy("queue", "at").collect():
         times[row["queue"]].append(row.asDict())
@@ -72,23 +74,23 @@ def write_lifecycle(path: str, events: DataFrame, lives: DataFrame, table: Seque
     times[None] = [row.asDict() for row in total.collect()]
     slots.unpersist()
     failed = deadletters.failures(events)
-    first, last = map(micros, told)
-    groups = deadletters.reasons(failed, max(1.0, (told[1] - told[0]).total_seconds()) / 3600)
+    first, last = map(micros, extent)
+    groups = deadletters.reasons(failed, max(1.0, (extent[1] - extent[0]).total_seconds()) / 3600)
     reasons = deadletters.top_reasons(groups, failed, first, last, REASONS)
-    write(path, lifecycle_page(told, table, times, reasons, names))
+    write(path, lifecycle_page(extent, table, times, reasons, names))
 
 
 def lifecycle_page(
-    told: Span | None,
+    extent: Span | None,
     table: Sequence[Row],
     times: dict[str | None, list[Row]],
     reasons: Sequence[Row],
     names: Sequence[str],
 ) -> Page:
     """Return the page: the rows of `summary`, the minutes of the chosen queues (None: of all), and the main reasons."""
-    title = "What became of the messages"
-    if told is None or not table:
-        nothing = "Nothing has happened yet: no message was ever put into these queues."
+    title = "Message lifecycle"
+    if extent is None or not table:
+        nothing = "There are no events yet: no message was put into these queues."
         return Page("lifecycle", title, "no events", nothing)
     queues = _busiest(table)
     total = _total(table)
@@ -103,14 +105,14 @@ def lifecycle_page(
     sections += [_queue(by_name[name], times[name], reasons, alone=only is not None) for name in names]
     if reasons:
         lead = "Failures that differ only in numbers, ids, names in quotes, paths or times are counted as one."
-        whole = f"The strips go from {clock(told[0])} to {clock(told[1])} UTC."
-        sections.append(Section("Why deliveries failed", f"{lead} {whole}", reasons=shown_reasons(reasons, told)))
+        whole = f"The small charts go from {clock(extent[0])} to {clock(extent[1])} UTC."
+        sections.append(Section("Why deliveries failed", f"{lead} {whole}", reasons=shown_reasons(reasons, extent)))
     plural_verb = only is None and len(working) > 1
     return Page(
         kind="lifecycle",
         title=f"{title}: {subject}",
-        period=span(*told),
-        headline=_story(subject, row, reasons, many=plural_verb),
+        period=span(*extent),
+        headline=_headline(subject, row, reasons, many=plural_verb),
         detail=_detail(working, names),
         cards=_cards(row),
         sections=sections,
@@ -138,38 +140,39 @@ def _total(table: Sequence[Row]) -> Row:
     return totals[0]
 
 
-def _story(subject: str, row: Row, reasons: Sequence[Row], *, many: bool) -> str:
+def _headline(subject: str, row: Row, reasons: Sequence[Row], *, many: bool) -> str:
     """Return a summary in words."""
     taken, acked = row["messages"], row["acked"]
-    said = f"{subject} took in {plural(taken, 'message')}"
+    said = f"{subject} received {plural(taken, 'message')}"
     if acked == taken:
-        said += " and finished every one of them" if taken > 1 else " and finished it"
+        said += ", and all were acknowledged" if taken > 1 else ", and it was acknowledged"
     elif acked:
-        said += f" and finished {count(acked)} of them"
+        said += f", and {count(acked)} of them {'was' if acked == 1 else 'were'} acknowledged"
     else:
-        said += ", and finished none so far"
+        said += ", and none is acknowledged so far"
     if row["ack"]:
         half, _, slow = row["ack"]
-        said += f"; half were done within {duration(half)}"
+        said += f"; half within {duration(half)}"
         said += f", 99 of 100 within {duration(slow)}" if duration(slow) != duration(half) else ""
     said += "."
     lost = row["dead"] + row["dropped"]
     if lost:
-        said += f" {count(lost)} died{blame(reasons, None if many else row['queue'], lost)}."
+        why = blame(reasons, None if many else row["queue"], lost)
+        said += f" {count(lost)} {'was' if lost == 1 else 'were'} dead-lettered or dropped{why}."
     elif row["retries"]:
         failed = plural(row["retries"], "delivery").replace("deliverys", "deliveries")
-        said += f" {failed} failed and came back, but nothing died."
+        said += f" {failed} failed and returned to the queue, but no message was dead-lettered or dropped."
     else:
-        said += " Nothing failed."
+        said += " No delivery failed."
     left = row["waiting"] + row["leased"]
     if left:
-        said += f" {count(left)} still {'waits' if left == 1 else 'wait'}"
-        said += f", {count(row['leased'])} of them in somebody's hands." if row["leased"] else "."
+        said += f" {count(left)} {'is' if left == 1 else 'are'} still open"
+        said += f", {count(row['leased'])} of them leased." if row["leased"] else "."
     return said
 
 
 def _detail(queues: Sequence[Row], names: Sequence[str]) -> str:
-    """Return a note about what is left out."""
+    """Return a note about the queues without details."""
     left = [queue for queue in queues if queue["queue"] not in names]
     if not left:
         return ""
@@ -177,8 +180,8 @@ def _detail(queues: Sequence[Row], names: Sequence[str]) -> str:
     part = share(sum(queue["messages"] for queue in left), whole)
     others = "One more" if len(left) == 1 else f"The other {count(len(left))}"
     return (
-        f"The {count(len(names))} busiest queues are told of in full. {others} took in {part} of all messages; "
-        f"what is known of {'it' if len(left) == 1 else 'them'} is in the overview and in the tables beside this page."
+        f"The {count(len(names))} busiest queues are shown in detail. {others} received {part} of all messages; "
+        f"see the overview, and the tables next to this page."
     )
 
 
@@ -191,7 +194,7 @@ def _cards(row: Row) -> list[Card]:
         Card("acked", short(row["acked"]), share(row["acked"], taken), "good" if row["acked"] else ""),
         Card("open", short(row["waiting"] + row["leased"]), f"{count(row['leased'])} leased"),
         Card("dead", short(lost), share(lost, taken), "bad" if lost else ""),
-        Card("retries", short(row["retries"]), f"{row['attempts'] / taken:.2f} tries each"),
+        Card("retries", short(row["retries"]), f"{row['attempts'] / taken:.2f} attempts each"),
         Card("time to ack", half, f"p95 {most}, p99 {slow}"),
     ]
 
@@ -217,9 +220,9 @@ def _overview(total: Row, queues: Sequence[Row], times: Sequence[Row]) -> Sectio
         for row in shown
     ]
     letters = sum(queue["is_letters"] for queue in queues)
-    lead = "Everything together, then queue by queue."
+    lead = "All queues together, then queue by queue."
     if letters and letters < len(queues):
-        lead += " Queues for dead letters are in the table, but not in the plots and sums: what died would count twice."
+        lead += " Dead-letter queues are in the table, but not in plots and sums: their messages would count twice."
     names = ["queue", "messages", "acked", "open", "dead", "retries", "first lease p50"]
     names += ["ack p50", "ack p95", "ack p99", "throughput"]
     plots = [*_flow("all queues", times), *_shape("all queues", total)]
@@ -231,7 +234,7 @@ def _queue(row: Row, times: Sequence[Row], reasons: Sequence[Row], *, alone: boo
     plots = [*_flow(name, times), *_waits(name, times), *_shape(name, row)]
     if alone:
         return Section(name, plots=plots, is_queue=True)
-    return Section(name, _story("It", row, reasons, many=False), _cards(row), plots, is_queue=True)
+    return Section(name, _headline("It", row, reasons, many=False), _cards(row), plots, is_queue=True)
 
 
 def _flow(name: str, times: Sequence[Row]) -> list[Plot]:
@@ -254,8 +257,8 @@ def _waits(name: str, times: Sequence[Row]) -> list[Plot]:
     starts, seconds = _axis(times)
     found = []
     for kind, title, note in (
-        ("ack", "Time to ack", "From put to ack, by when it was acked."),
-        ("wait", "Time to first lease", "From when it could be delivered, by when it was."),
+        ("ack", "Time to ack", "From put to ack, by the time of the ack."),
+        ("wait", "Time to first lease", "From when a message could be delivered, by the time of its delivery."),
     ):
         series = [Series(p, p, [row[f"{kind}_{p}_s"] for row in times]) for p in ("p50", "p95", "p99")]
         if any(value is not None for line in series for value in line.values):
@@ -268,12 +271,12 @@ def _shape(name: str, row: Row) -> list[Plot]:
     parts = [(outcome, row[outcome], _ROLES.get(outcome, "quiet")) for outcome in OUTCOMES]
     always = {"acked", "waiting", "dead"}
     parts = [part for part in parts if part[1] or part[0] in always]
-    plots = [Plot("Outcomes", bars(f"{name}: outcomes", parts, "messages"), "Where each message stands at the end.")]
+    plots = [Plot("Outcomes", bars(f"{name}: outcomes", parts, "messages"), "The state of each message at the end.")]
     if any(row["by_attempts"]):
         classes = [*map(str, range(1, ATTEMPTS)), f"{ATTEMPTS}+"]
         most = max(3, *(place for place, number in enumerate(row["by_attempts"], 1) if number))
         svg = columns(f"{name}: attempts a message", classes[:most], row["by_attempts"][:most], "attempts", "messages")
-        plots.append(Plot("Attempts", svg, "How often a message had to be delivered."))
+        plots.append(Plot("Attempts", svg, "Deliveries of each message."))
     return plots
 
 

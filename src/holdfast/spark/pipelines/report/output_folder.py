@@ -29,7 +29,7 @@ def chosen_queues(data: str, queues: str | None) -> list[str]:
         fitting = [name for name in known if name == word or fnmatchcase(name, word)]
         if not fitting:
             few = ", ".join(map(repr, known[:_NAMED])) or "none"
-            raise NotFound(f"no queue in {data!r} fits {word!r}; there are: {few}")
+            raise NotFound(f"no queue in {data!r} matches {word!r}; there are: {few}")
         found.update(fitting)
     return sorted(found)
 
@@ -50,13 +50,13 @@ class Folder:
     def __init__(self, path: str, entries: tuple[str, ...]) -> None:
         if "://" in path.removeprefix("file://"):
             raise InvalidArgument(
-                f"{path!r} is no folder of this machine: write there, and copy it to where it is to be"
+                f"{path!r} is not a folder of this machine: write to a local folder, and copy the result"
             )
         self.root = Path(path.removeprefix("file://")).absolute()
         self.entries = entries
         own = {parent.name for parent in (self.root, *self.root.parents) if (parent.parent / "LOCK").exists()}
         if own.intersection(OWN):
-            raise InvalidArgument(f"{path!r} lies among the store's own files: choose another folder")
+            raise InvalidArgument(f"{path!r} is inside a folder that the store itself uses: choose another folder")
         self._staging = self.root / f".new-{uuid.uuid4().hex}"
 
     def new(self, entry: str) -> str:

@@ -1,7 +1,7 @@
 """HTML reports of cards, plots and tables, each a single self-contained file.
 
-No script, no font and no picture from elsewhere: it can be mailed, printed, and opened in ten years. Whatever comes
-from users is escaped by the template; and a policy in the page's head forbids browsers to load or run anything.
+Without scripts, external fonts or external images: it can be mailed, printed and archived. The template escapes all
+text from users, and a policy in the page's head forbids browsers to load or run anything.
 """
 
 import os
@@ -18,7 +18,7 @@ from holdfast.spark.pipelines.report.formatting import clean
 __all__ = ["Card", "Cell", "Example", "Page", "Plot", "Reason", "Section", "Table", "render", "write"]
 
 Cell = str | Markup
-"""What stands in a table: text, or a drawing of ours."""
+"""The content of a table cell: text, or one of our drawings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Page:
     cards: Sequence[Card] = ()
     sections: Sequence[Section] = ()
     notes: Sequence[tuple[str, str]] = ()
-    """Terms, and what they mean here."""
+    """Terms and their meanings on this page."""
     written: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -122,6 +122,6 @@ def render(page: Page) -> str:
 def write(path: str, page: Page) -> None:
     """Write the report atomically."""
     target = Path(path)
-    beside = target.with_name(target.name + ".new")
-    beside.write_text(render(page), encoding="utf-8", errors="replace")
-    os.replace(beside, target)  # noqa: PTH105 - says that it is atomic
+    temporary = target.with_name(target.name + ".new")
+    temporary.write_text(render(page), encoding="utf-8", errors="replace")
+    os.replace(temporary, target)  # noqa: PTH105 - says that it is atomic

@@ -20,10 +20,10 @@ def run(
     spark: SparkSession,
     data: str,
     *,
-    queues: Annotated[str | None, "Names or patterns with commas between, as 'orders*,mail'; else all."] = None,
-    out: Annotated[str | None, "A folder for both; else reports in the store."] = None,
+    queues: Annotated[str | None, "Names or patterns, separated by commas, as 'orders*,mail'; default: all."] = None,
+    out: Annotated[str | None, "A folder for both reports; default: reports in the store."] = None,
 ) -> Result:
-    """Write what became of the messages, and why some of them failed, as HTML to look at."""
+    """Write the lifecycle and dead-letter reports as HTML."""
     rows = []
     for name in _REPORTS:
         place = None if out is None else str(local_path(out.removeprefix("file://"), "a report") / name)

@@ -23,7 +23,7 @@ __all__ = ["Series", "bars", "columns", "latency", "level", "rates", "strip"]
 
 Values = Sequence[float | None]
 
-# Each colour stands for a CSS variable of the page and is replaced by it: one drawing serves light and dark.
+# Each colour represents a CSS variable of the page and is replaced by it: one drawing serves light and dark.
 _ROLES = {
     "ink": "#010001",
     "muted": "#010002",
@@ -46,7 +46,7 @@ _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text: to be searched, read aloud, and set in the page's own font
     "svg.hashsalt": "holdfast",
     "text.parse_math": False,  # a queue may be named "$a$"
-    "font.family": "DejaVu Sans",  # wider than what pages use: what fits here fits there
+    "font.family": "DejaVu Sans",  # wider than the fonts of pages: text that fits here fits there
     "font.size": 8.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -69,9 +69,9 @@ _SETTINGS: Any = {
     "lines.solid_joinstyle": "round",
 }
 _WIDE = 40.0
-"""From this ratio of the largest to the smallest on, a logarithmic scale shows more."""
+"""Ratio of the largest to the smallest value from which on a logarithmic scale is used."""
 _MARKED = 80
-"""Up to so many points each is marked."""
+"""Up to this many points, each is marked."""
 _TICKS_MIN = 2
 _DAY = 86_400
 
