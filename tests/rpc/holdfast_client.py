@@ -229,14 +229,14 @@ async def a_session_ends_with_its_token(connect: Connect) -> None:
         queue.stats,
     )
     for call in calls:
-        assert "expired or withdrawn" in await refused(call())
+        assert "expired or revoked" in await refused(call())
 
 
 async def a_lease_that_waits_ends_with_its_token(connect: Connect) -> None:
     _, queue = await entered_by_token(connect)
     waiting = await waits(lease(queue, wait=-1))
     await asyncio.to_thread(wait_for_the_test, "waiting")
-    assert "expired or withdrawn" in await refused(waiting)
+    assert "expired or revoked" in await refused(waiting)
 
 
 def main() -> None:

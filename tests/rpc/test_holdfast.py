@@ -47,7 +47,7 @@ def server(disk_store: Store) -> Iterator[RpcServer]:
 
     def enter(token: str, is_loopback: bool) -> str:
         if token != "hf_good":
-            raise AccessRefused("the token is unknown, expired or withdrawn: make another")
+            raise AccessRefused("the token is unknown, expired or revoked: make another")
         return "worker"
 
     def check(user: str, vhost: str, kind: Kind, name: str) -> None:

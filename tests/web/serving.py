@@ -18,6 +18,7 @@ from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings
 from holdfast.broker.users import Cost
 from holdfast.web.web_server import WebServer
+from tests.web.described import check_described
 
 __all__ = ["Answer", "Served", "q"]
 
@@ -99,8 +100,9 @@ class Served:
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
         raw: bytes | None = None,
+        check: bool = True,
     ) -> Answer:
-        """Send a request; return the response, also if it is an error."""
+        """Send a request; return the response, also if it is an error. It must be as OpenAPI describes it."""
         sent = dict(headers or {})
         if token is not None:
             sent.setdefault("Authorization", f"Bearer {token}")
@@ -114,10 +116,13 @@ class Served:
         request = urllib.request.Request(self.url + path, body, sent, method=method)
         try:
             with urllib.request.urlopen(request, timeout=120) as reply:
-                return Answer(reply.status, reply.headers, reply.read())
+                answer = Answer(reply.status, reply.headers, reply.read())
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, error.headers, error.read())
+                answer = Answer(error.code, error.headers, error.read())
+        if check:
+            check_described(method, path, answer.status, answer.headers, answer.body)
+        return answer
 
     def get(self, path: str, **how: Any) -> Any:
         """Return the JSON at a path; fail unless the request succeeds."""

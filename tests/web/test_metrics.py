@@ -483,7 +483,7 @@ MANY = (
     "/api/holdfast/queues?page=1&sort=oldest_age&sort_reverse=true",
     "/api/holdfast/queues?page=1&sort=lag&sort_reverse=true",
     "/api/holdfast/logs",
-    "/api/holdfast/logs?name=log9&page=2",
+    "/api/holdfast/logs?name=log9&page=2&page_size=10",
     "/",
 )
 
@@ -507,7 +507,7 @@ def test_metrics_and_lists_cost_about_the_same_for_each_queue_with_four_times_as
             costs: dict[Served, list[float]] = {few: [], more: []}
             for served in (few, more) * 8:
                 began = time.process_time()
-                answer = served.ask("GET", path)
+                answer = served.ask("GET", path, check=False)
                 costs[served].append(time.process_time() - began)
                 assert answer.status == 200
             ratio = min(costs[more]) / min(costs[few])

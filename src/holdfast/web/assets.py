@@ -5,7 +5,7 @@ import hashlib
 from importlib import resources
 
 from holdfast.web.responses import Refused
-from holdfast.web.routes import Call, Needs, Reply, Routes
+from holdfast.web.routes import Call, Media, Needs, Reply, Routes
 
 __all__ = ["asset_routes"]
 
@@ -32,19 +32,27 @@ def _files() -> dict[str, tuple[bytes, str, str]]:
     return found
 
 
-@asset_routes.get("/", needs=Needs.NOTHING, says="Serve the management page.")
-def index(call: Call) -> Reply:
+@asset_routes.get(
+    "/", needs=Needs.NOTHING, says="Serve the management page.", answer=Media("text/html"), also={304: None}
+)
+def index(call: Call) -> Reply[None]:
     """Return the page itself."""
     return _sent(call, "index.html")
 
 
-@asset_routes.get("/page/{file}", needs=Needs.NOTHING, says="Serve a file of the management page.")
-def asset(call: Call) -> Reply:
+@asset_routes.get(
+    "/page/{file}",
+    needs=Needs.NOTHING,
+    says="Serve a file of the management page.",
+    answer=Media(*(one.partition(";")[0] for one in _MEDIA.values())),
+    also={304: None},
+)
+def asset(call: Call) -> Reply[None]:
     """Return a script, a style sheet or an image."""
     return _sent(call, call.path["file"])
 
 
-def _sent(call: Call, name: str) -> Reply:
+def _sent(call: Call, name: str) -> Reply[None]:
     known = _files().get(name)
     if known is None:
         raise Refused(404, "not_found", f"the page has no file {name!r}")

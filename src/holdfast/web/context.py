@@ -21,6 +21,7 @@ from holdfast.queue.async_lease import AsyncLeases
 from holdfast.web.allowed_paths import AllowedPaths
 from holdfast.web.health import Pulse
 from holdfast.web.overview_stats import Figures, names_of
+from holdfast.web.response_types import Listener
 from holdfast.web.responses import Refused
 from holdfast.web.stats_history import History
 from holdfast.web.tokens import Tokens
@@ -57,7 +58,7 @@ class ServerContext:
         self.pulse = Pulse(server.post, self.store.metrics)
         self.polls: dict[Queue, AsyncLeases] = {}
         """By queue: the HTTP requests that wait for messages. Used by the web's event loop alone."""
-        self.listeners: list[dict[str, object]] = []
+        self.listeners: list[Listener] = []
         """The listeners: protocol, host, port, tls."""
         self.logins = anyio.CapacityLimiter(_LOGINS)
         """Limits concurrent password checks; the others wait without a thread, so that they block no other request."""

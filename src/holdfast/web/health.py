@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from holdfast.base.metrics import Registry
 from holdfast.base.units import iso_time
@@ -125,20 +125,44 @@ def _stall(site: "ServerContext") -> str | None:
     return None if stalled < _DEAD_S else f"the broker's event loop has not responded for {stalled:.0f} s"
 
 
+class Liveness(TypedDict):
+    """Whether the process responds; if not, why."""
+
+    live: bool
+    reasons: list[str]
+
+
+class Readiness(TypedDict):
+    """Whether messages are accepted, the checks, and why not; warnings do not count."""
+
+    ready: bool
+    checks: dict[str, bool]
+    reasons: list[str]
+    warnings: list[str]
+
+
 health_routes = routes = Routes("monitoring")
 
 
-@routes.get("/health/live", needs=Needs.NOTHING, says="Liveness: 200, or 503 if the process must be restarted.")
-def live(call: Call) -> object:
+@routes.get(
+    "/health/live",
+    needs=Needs.NOTHING,
+    says="Liveness: 200, or 503 if the process must be restarted.",
+    also={503: Liveness},
+)
+def live(call: Call) -> Reply[Liveness]:
     """Return 200 while the broker's thread responds, 503 after 15 s without a response."""
     reason = _stall(call.site)
     return Reply({"live": reason is None, "reasons": [reason] if reason else []}, 503 if reason else 200)
 
 
 @routes.get(
-    "/health/ready", needs=Needs.NOTHING, says="Readiness: 200, or 503 with the reasons why messages are not accepted."
+    "/health/ready",
+    needs=Needs.NOTHING,
+    says="Readiness: 200, or 503 with the reasons why messages are not accepted.",
+    also={503: Readiness},
 )
-def ready(call: Call) -> object:
+def ready(call: Call) -> Reply[Readiness]:
     """Return 200 if messages are accepted, else 503 with the reasons.
 
     The broker's thread responds, the store is open and writable, no alarm is on and the listeners are open. Warnings do
@@ -149,5 +173,5 @@ def ready(call: Call) -> object:
     warning = checkpoint_warning(call.site)
     checks = {name: reason is None for name, reason in found.items()} | {"checkpoints": warning is None}
     warnings = [warning] if warning else []
-    said = {"ready": not reasons, "checks": checks, "reasons": reasons, "warnings": warnings}
+    said: Readiness = {"ready": not reasons, "checks": checks, "reasons": reasons, "warnings": warnings}
     return Reply(said, 503 if reasons else 200)

@@ -25,7 +25,7 @@ from prometheus_client.utils import floatToGoString
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.metrics import Distribution, Kind, Registry, Sample
 from holdfast.web.overview_stats import OBJECTS, Known, Totals
-from holdfast.web.routes import Call, Needs, Reply, Routes
+from holdfast.web.routes import Call, Media, Needs, Reply, Routes
 
 if TYPE_CHECKING:
     from holdfast.web.context import ServerContext
@@ -308,7 +308,7 @@ def _process() -> ProcessCollector:
     return ProcessCollector(registry=None)
 
 
-def _exposed(call: Call, *collectors: Collector) -> Reply:
+def _exposed(call: Call, *collectors: Collector) -> Reply[None]:
     registry = CollectorRegistry(auto_describe=False)
     for one in collectors:
         registry.register(one)
@@ -317,10 +317,11 @@ def _exposed(call: Call, *collectors: Collector) -> Reply:
 
 
 metric_routes = routes = Routes("monitoring")
+_FORMATS = Media("text/plain", "application/openmetrics-text")
 
 
-@routes.get("/metrics", needs=Needs.NOTHING, says="Show totals of the server in Prometheus' format.")
-def metrics(call: Call) -> object:
+@routes.get("/metrics", needs=Needs.NOTHING, says="Show totals of the server in Prometheus' format.", answer=_FORMATS)
+def metrics(call: Call) -> Reply[None]:
     """Return the totals, in Prometheus' own format or OpenMetrics, as the client accepts."""
     return _exposed(call, WholeServer(call.site), _process())
 
@@ -334,8 +335,9 @@ def metrics(call: Call) -> object:
         "queue": "Only queues of this name.",
         "family": "Only metrics of this name; may be repeated. Histograms are included only if they are named.",
     },
+    answer=_FORMATS,
 )
-def metrics_of_each(call: Call) -> object:
+def metrics_of_each(call: Call) -> Reply[None]:
     """Return the metrics of each queue and table."""
     families = [value for name, value in call.queries if name == "family"]
     if unknown := [name for name in families if not name.startswith("holdfast_")]:

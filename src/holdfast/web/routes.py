@@ -5,10 +5,11 @@ encoded slashes can turn one route into another.
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_args, get_origin
 from urllib.parse import unquote
 
 from holdfast.base.errors import InvalidArgument, NotFound
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from holdfast.web.auth import Caller
     from holdfast.web.context import ServerContext
 
-__all__ = ["Call", "Needs", "Reply", "Route", "Routes", "Table", "segments_of"]
+__all__ = ["Call", "Media", "Needs", "Reply", "Route", "Routes", "Table", "segments_of"]
 
-
+T = TypeVar("T")
 _DIGITS_MAX = 20
 _WHOLE_MAX = (1 << 63) - 1
 
@@ -44,15 +45,22 @@ class Needs(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Generic[T]):
     """A response that is more than JSON with status 200."""
 
-    content: Any = None
+    content: T | None = None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     media: str = "application/json"
     raw: bytes | None = None
     """The body as bytes, instead of `content`."""
+
+
+class Media:
+    """Content of a response that is not JSON, by its media types. Takes the place of a type in `Route.answers`."""
+
+    def __init__(self, *types: str) -> None:
+        self.types = types
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +159,8 @@ class Route:
     tag: str
     takes: Mapping[str, Any] | None
     query: Mapping[str, str]
-    answer: Mapping[str, Any] | None
+    answers: Mapping[int, Any]
+    """By status, the type of the content, or None for no content. Errors that have the common form are left out."""
     parts: tuple[str, ...]
     fills: bool
     """Whether it adds data: then it is rejected with 503 while publishers are blocked."""
@@ -160,6 +169,11 @@ class Route:
     def is_own(self) -> bool:
         """Whether it belongs to our own API, whose routes describe all that they accept."""
         return self.template.startswith("/api/holdfast/")
+
+    @property
+    def is_rabbitmqs(self) -> bool:
+        """Whether it belongs to RabbitMQ's API, which answers 401 to missing permissions."""
+        return self.template.startswith("/api/") and not self.is_own
 
     def match(self, segments: tuple[str, ...]) -> dict[str, str] | None:
         """Return the path parameters, or None if the path does not match."""
@@ -188,13 +202,21 @@ class Routes:
         says: str,
         takes: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
-        answer: Mapping[str, Any] | None = None,
+        answer: Any = ...,
+        status: int | None = None,
+        also: Mapping[int, Any] | None = None,
         fills: bool = False,
     ) -> Callable[[Work], Work]:
+        """Return a decorator that adds a route.
+
+        The content of its response is of the type that the handler's annotation names, unless `answer` is given. `also`
+        are responses with other statuses.
+        """
         parts = tuple(template.strip("/").split("/"))
 
         def added(work: Work) -> Work:
-            described = (needs, says, self.tag, takes, query or {}, answer)
+            answers = {**_answers_of(work, answer, status), **(also or {})}
+            described = (needs, says, self.tag, takes, query or {}, answers)
             self.all.append(Route(method, template, work, *described, parts, fills))
             return work
 
@@ -219,6 +241,18 @@ class Routes:
     def delete(self, template: str, **about: Any) -> Callable[[Work], Work]:
         """Add a route that removes something."""
         return self._add("DELETE", template, **about)
+
+
+def _answers_of(work: Work, answer: Any, status: int | None) -> dict[int, Any]:
+    """Return the successful response of a handler: its status and the type of its content."""
+    if answer is ...:
+        answer = inspect.get_annotations(work, eval_str=True)["return"]
+    if get_origin(answer) is Reply:
+        (answer,) = get_args(answer)
+    if answer is NoReturn:
+        return {}
+    has_content = answer not in (None, type(None))
+    return {status or (200 if has_content else 204): answer if has_content else None}
 
 
 class Table:

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, TypedDict
 
 import msgspec
 
@@ -69,6 +69,15 @@ SERIES = (*RATES, *LEVELS)
 RANGES = {"1h": (3600, 5), "24h": (DAY_S, 120), "7d": (7 * DAY_S, 900)}
 """The length of each range and its step, in seconds."""
 _decode = msgspec.json.Decoder(Sample).decode
+
+
+class HistoryRange(TypedDict):
+    """Series of means over steps; null where nothing was measured."""
+
+    range: str
+    step: Annotated[float, msgspec.Meta(description="Seconds.")]
+    times: Annotated[list[int], msgspec.Meta(description="The start of each step, in milliseconds since 1970.")]
+    series: dict[str, list[float | None]]
 
 
 class _Step:
@@ -215,7 +224,7 @@ class History:
             self._log.append(msgspec.json.encode(sample))
         return sample
 
-    def range(self, name: str) -> dict[str, Any]:
+    def range(self, name: str) -> HistoryRange:
         """Return the series of the last hour (`1h`), day (`24h`) or week (`7d`); `InvalidArgument` for others."""
         recent = self._recent.get(name)
         if recent is None:
@@ -292,7 +301,7 @@ history_routes = routes = Routes("monitoring")
     says="Show the history of rates, messages and memory: the last hour, day or week.",
     query={"range": "1h, 24h or 7d."},
 )
-def history(call: Call) -> object:
+def history(call: Call) -> HistoryRange:
     """Return the series of a range; null where nothing was measured."""
     if call.site.history is None:
         raise InvalidArgument("this server keeps no history: set history_interval above 0")

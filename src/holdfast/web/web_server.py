@@ -27,7 +27,10 @@ from holdfast.web.uvicorn_thread import UvicornThread
 if TYPE_CHECKING:
     from holdfast.rpc.server import RpcServer
 
-__all__ = ["WebServer"]
+__all__ = ["ROUTES", "WebServer"]
+
+ROUTES: list[Routes] = [*OWN, history_routes, metric_routes, health_routes, *RABBIT, asset_routes]
+"""All routes, except that of their OpenAPI description."""
 
 
 class WebServer:
@@ -35,8 +38,7 @@ class WebServer:
 
     def __init__(self, server: Server) -> None:
         self.site = ServerContext(server)
-        parts: list[Routes] = [*OWN, history_routes, metric_routes, health_routes, *RABBIT, asset_routes]
-        app = make_app(self.site, [*parts, openapi_routes(parts)])
+        app = make_app(self.site, [*ROUTES, openapi_routes(ROUTES)])
         self._server = UvicornThread(app, server.settings, self.site.goodbye)
         self._rpc = _rpc(self.site)
 

@@ -1,7 +1,7 @@
 """Locating and selecting the dead letters of a queue, and iterating over them in batches."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.dead_letter_browser import dead_letter_targets
@@ -12,6 +12,7 @@ from holdfast.queue import DeadLetter, PeekedMessage, Queue
 from holdfast.queue.dead_letter_forwarder import is_forwarded
 from holdfast.queue.transfers import dead_letter_of
 from holdfast.web.api.queues import queue_of
+from holdfast.web.api.response_types import DeadGroup
 from holdfast.web.context import ServerContext
 from holdfast.web.routes import Call
 
@@ -186,7 +187,7 @@ class Groups:
 
     def __init__(self) -> None:
         self.count = 0
-        self._found: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._found: dict[tuple[str, str, str], DeadGroup] = {}
 
     def add(self, letter: DeadLetter) -> None:
         """Count a dead letter."""
@@ -206,6 +207,6 @@ class Groups:
         group["first_died_at"] = min(group["first_died_at"], letter.died_at)
         group["last_died_at"] = max(group["last_died_at"], letter.died_at)
 
-    def listed(self) -> list[dict[str, Any]]:
+    def listed(self) -> list[DeadGroup]:
         """Return the groups, the largest first."""
         return sorted(self._found.values(), key=lambda group: (-group["count"], group["reason"], group["origin"]))

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.broker.dead_letter_browser import dead_letter_targets, put_back
@@ -12,6 +12,14 @@ from holdfast.queue import DeadLetter
 from holdfast.web.api.dead_letter_query import Desk, Groups, Round, Which, desk_of, known_desk
 from holdfast.web.api.queue_summary import all_queues
 from holdfast.web.api.queues import ONE
+from holdfast.web.api.response_types import (
+    DeadLetterJson,
+    DeadLetters,
+    DeadQueue,
+    DeadQueues,
+    DeletedCount,
+    RedrivenCount,
+)
 from holdfast.web.api.schemas import BODY_MAX, as_json, moments
 from holdfast.web.request_schema import body
 from holdfast.web.routes import Call, Needs, Routes
@@ -44,12 +52,12 @@ _WHICH = body(
     says="List the queues with dead letters, grouped by origin, reason and cause.",
     query={"vhost": "Only those of this virtual host."},
 )
-def all_dead(call: Call) -> dict[str, Any]:
+def all_dead(call: Call) -> DeadQueues:
     """Return the queues with dead letters, grouped by origin, reason and cause.
 
     Only queues that the caller may read are included. `more` says that a queue has more messages than were examined.
     """
-    found = []
+    found: list[DeadQueue] = []
     site = call.site
     holders = site.on_broker(lambda: {host.name: dead_letter_targets(host) for host in site.broker.hosts.values()})
     for vhost, name, queue, broker_queue in all_queues(site, call.who, call.query.get("vhost") or None):
@@ -68,8 +76,15 @@ def all_dead(call: Call) -> dict[str, Any]:
         except HoldfastError:
             continue
         if groups.count or through.left is not None:
-            counted = {"count": groups.count, "more": through.left is not None, "groups": groups.listed()}
-            found.append({"vhost": vhost, "name": name, **counted})
+            found.append(
+                {
+                    "vhost": vhost,
+                    "name": name,
+                    "count": groups.count,
+                    "more": through.left is not None,
+                    "groups": groups.listed(),
+                }
+            )
     return {"queues": found}
 
 
@@ -88,7 +103,7 @@ def _may_look(call: Call, vhost: str, name: str) -> bool:
         "from": "Continue here: `next` of the previous response. The totals are then null.",
     },
 )
-def dead(call: Call) -> dict[str, Any]:
+def dead(call: Call) -> DeadLetters:
     """Return dead letters, and the size of each group; `more` if there may be more than were examined.
 
     With `from`, the total and the groups are null.
@@ -98,7 +113,7 @@ def dead(call: Call) -> dict[str, Any]:
     count, most = call.number("count", 1000), call.number("truncate", 4096) or BODY_MAX
     goes_on = bool(call.query.get("from"))
     groups = Groups()
-    shown: list[dict[str, Any]] = []
+    shown: list[DeadLetterJson] = []
     size, next_ = 0, None
     through = Round(desk, call.number("from", 0), _LOOKED_AT)
     for letter in through:
@@ -122,7 +137,7 @@ def dead(call: Call) -> dict[str, Any]:
 
 
 @dead_routes.get(ONE + "/dead/{id}", needs=Needs.USER, says="Show one dead letter with its whole body.")
-def one_letter(call: Call) -> dict[str, Any]:
+def one_letter(call: Call) -> DeadLetterJson:
     """Return a dead letter by its id, with its whole body; 404 if there is none."""
     found = desk_of(call).letter(call.numbered("id"))
     if found is None:
@@ -133,7 +148,7 @@ def one_letter(call: Call) -> dict[str, Any]:
 @dead_routes.post(
     ONE + "/redrive", needs=Needs.USER, says="Return dead letters to the queues in which they died.", takes=_WHICH
 )
-def redrive(call: Call) -> dict[str, int]:
+def redrive(call: Call) -> RedrivenCount:
     """Return the selected dead letters to the queues they died in; report how many.
 
     They are on disk there before this responds, and over AMQP before they are removed here: a crash may leave
@@ -189,7 +204,7 @@ def _put_back(call: Call, holder: BrokerQueue, letters: list[DeadLetter]) -> int
 
 
 @dead_routes.post(ONE + "/dead/delete", needs=Needs.USER, says="Delete dead letters permanently.", takes=_WHICH)
-def delete(call: Call) -> dict[str, int]:
+def delete(call: Call) -> DeletedCount:
     """Delete the selected dead letters permanently; report how many."""
     desk = desk_of(call, Operation.QUEUE_DISCARD)  # as for a purge: write permission alone must not remove messages
     which = _wanted(call)
@@ -212,8 +227,8 @@ def _wanted(call: Call) -> Which:
     return Which(None if ids is None else frozenset(ids), *(call.field(name, str, None) for name in _CHOICE))
 
 
-def _letter_json(letter: DeadLetter, most: int) -> dict[str, Any]:
-    return {
+def _letter_json(letter: DeadLetter, most: int) -> DeadLetterJson:
+    form = {
         "id": letter.id,
         "reason": letter.reason,
         "cause": letter.cause,
@@ -229,3 +244,4 @@ def _letter_json(letter: DeadLetter, most: int) -> dict[str, Any]:
         ),
         **as_json(letter, most),
     }
+    return cast("DeadLetterJson", form)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import cast
 
 from starlette.concurrency import run_in_threadpool
 
@@ -14,14 +14,31 @@ from holdfast.base.json_payload import body_json
 from holdfast.base.units import iso_time, parse_duration, parse_size
 from holdfast.broker.permissions import Operation
 from holdfast.log import Log, Record, Retention
-from holdfast.log.consumer_offsets import Position, place_of
+from holdfast.log.consumer_offsets import Position as TailerPosition
+from holdfast.log.consumer_offsets import place_of
 from holdfast.log.record_location import locate
 from holdfast.queue import Queue
 from holdfast.web.api.pagination import PAGING, named, paged
 from holdfast.web.api.queue_summary import place_now
+from holdfast.web.api.response_types import (
+    Appended,
+    Cleared,
+    Compacted,
+    Inspected,
+    LogDetail,
+    LogRecordJson,
+    LogStatsJson,
+    ObjectName,
+    Position,
+    RecordsRead,
+    RetentionJson,
+    SegmentJson,
+    Verified,
+)
 from holdfast.web.api.schemas import RECORD, instant, record_in
 from holdfast.web.context import ServerContext
 from holdfast.web.request_schema import FLAG, WHOLE, body, said
+from holdfast.web.response_types import Page
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["log_routes", "record_json"]
@@ -36,14 +53,15 @@ _BYTES_MAX = 64 << 20
 """Limit of the records in one response; one record is always returned."""
 
 
-def record_json(record: Record) -> dict[str, Any]:
+def record_json(record: Record) -> LogRecordJson:
     """Return a record as JSON."""
-    return {
+    form = {
         "sequence": record.sequence,
         "timestamp": record.timestamp,
         "time": iso_time(record.timestamp),
         **body_json(record),
     }
+    return cast("LogRecordJson", form)
 
 
 @contextlib.contextmanager
@@ -70,7 +88,7 @@ def _open_queues(site: ServerContext) -> dict[str, list[Queue]]:
     return found
 
 
-def _stats_json(site: ServerContext, log: Log, queues: list[Queue]) -> dict[str, Any]:
+def _stats_json(site: ServerContext, log: Log, queues: list[Queue]) -> LogStatsJson:
     figures = log.stats()
     vhost, label = site.names_of(log.name)
     form = asdict(figures)
@@ -81,17 +99,17 @@ def _stats_json(site: ServerContext, log: Log, queues: list[Queue]) -> dict[str,
         if (queue := places.get(tailer["name"])) is not None:
             with contextlib.suppress(HoldfastError):  # it was closed meanwhile
                 tailer["position"], tailer["lag"] = place_now(queue)
-    return {
-        **form,
+    form |= {
         "vhost": vhost,
         "label": label,
         "first_time": iso_time(figures.first_timestamp),
         "last_time": iso_time(figures.last_timestamp),
     }
+    return cast("LogStatsJson", form)
 
 
 @log_routes.get(_ALL, needs=Needs.MONITORING, says="List logs by name, one page at a time.", query=PAGING)
-def logs(call: Call) -> dict[str, Any]:
+def logs(call: Call) -> Page[LogStatsJson]:
     """Return a page of logs with their statistics."""
     site = call.site
     with holdfast.open(site.store.path, read_only=True) as view:
@@ -99,7 +117,7 @@ def logs(call: Call) -> dict[str, Any]:
         found = sorted(named(call, every, lambda one: one[1]))
         queues = _open_queues(site)
 
-        def show(one: tuple[str, str, str]) -> dict[str, Any] | None:
+        def show(one: tuple[str, str, str]) -> LogStatsJson | None:
             with contextlib.suppress(NotFound):  # it was deleted meanwhile
                 return _stats_json(site, view.log(one[2]), queues.get(one[2], []))
             return None
@@ -108,18 +126,18 @@ def logs(call: Call) -> dict[str, Any]:
 
 
 @log_routes.get(_ONE, needs=Needs.USER, says="Show one log with its segments and tailers.")
-def one_log(call: Call) -> dict[str, Any]:
+def one_log(call: Call) -> LogDetail:
     """Return a log's statistics, segments, tailers, damage and queues; its settings if it is open."""
     name, store = call.path["name"], call.site.store
     call.may(Operation.LOG_LOOK, name)
     with _to_read(call) as log:
         stats = _stats_json(call.site, log, _open_queues(call.site).get(name, []))
-        segments = [asdict(one) for one in log.segments()]
-        damage = [asdict(one) for one in log.damage]
+        segments = log.segments()
+        damage = list(log.damage)
         first, end = log.readable()
     open_now = store.open_log(name)
     settings = None if open_now is None else open_now.settings
-    views = {}
+    views: dict[str, ObjectName] = {}
     for one in store.queues():
         if store.log_of(one) == name:
             vhost, label = call.site.names_of(one)
@@ -129,7 +147,7 @@ def one_log(call: Call) -> dict[str, Any]:
     return {
         "stats": stats,
         "readable": [first, end],
-        "segments": [{**one, "created_time": iso_time(one["created"])} for one in segments],
+        "segments": [cast("SegmentJson", {**asdict(one), "created_time": iso_time(one.created)}) for one in segments],
         "tailers": stats["tailers"],
         "settings": None
         if settings is None
@@ -137,7 +155,7 @@ def one_log(call: Call) -> dict[str, Any]:
             "flush": settings.flush.mode,
             "max_message": settings.max_message,
             "compression": settings.compression,
-            "retention": asdict(settings.retention) if settings.retention is not None else None,
+            "retention": cast("RetentionJson", asdict(settings.retention)) if settings.retention is not None else None,
         },
         "queues": list(views.values()),
         "damage": damage,
@@ -158,7 +176,7 @@ def one_log(call: Call) -> dict[str, Any]:
         "wait": "Seconds to wait for the first record.",
     },
 )
-async def records(call: Call) -> dict[str, Any]:
+async def records(call: Call) -> RecordsRead:
     """Return records of the log; with `wait`, wait up to so many seconds until there is one."""
     try:
         wait = float(call.query.get("wait") or 0)
@@ -180,7 +198,7 @@ async def records(call: Call) -> dict[str, Any]:
                 break
 
 
-def _records(call: Call) -> dict[str, Any]:
+def _records(call: Call) -> RecordsRead:
     query = call.query
     most = call.number("count", 100, most=_COUNT_MAX, least=1)
     with _to_read(call) as log:
@@ -191,14 +209,14 @@ def _records(call: Call) -> dict[str, Any]:
             start = max(start, log.sequence_at(instant(query["since"])))
         if query.get("until"):
             stop = min(stop, log.sequence_at(instant(query["until"])))
-        shown: list[dict[str, Any]] = []
+        shown: list[LogRecordJson] = []
         size = 0
         for record in log.read(start, max(start, stop), reverse=call.flag("reverse")):
             size += len(record.payload)
             if len(shown) >= most or (shown and size > _BYTES_MAX):
                 break
             shown.append(record_json(record))
-        return {"records": shown, "start": first, "end": end, "damage": [asdict(one) for one in log.damage]}
+        return {"records": shown, "start": first, "end": end, "damage": list(log.damage)}
 
 
 @log_routes.post(
@@ -211,8 +229,9 @@ def _records(call: Call) -> dict[str, Any]:
         records={"type": "array", "items": RECORD},
         sync=said(FLAG, "false: respond before they are on disk."),
     ),
+    status=201,
 )
-def append(call: Call) -> Reply:
+def append(call: Call) -> Reply[Appended]:
     """Append records; return the first sequence and the count. A log that does not exist is created.
 
     They are on disk when this responds, unless `sync` is false.
@@ -234,7 +253,7 @@ def append(call: Call) -> Reply:
     says="Find the first record at or after a time.",
     query={"time": "Such as 2026-11-15T12:00:00Z, or nanoseconds since 1970."},
 )
-def sequence_at(call: Call) -> dict[str, int]:
+def sequence_at(call: Call) -> Position:
     """Return the first sequence at or after a time."""
     call.may(Operation.LOG_LOOK, call.path["name"])
     if not call.query.get("time"):
@@ -256,7 +275,7 @@ def sequence_at(call: Call) -> dict[str, int]:
         dry_run=said(FLAG, "Only report what would be dropped."),
     ),
 )
-def compact(call: Call) -> dict[str, Any]:
+def compact(call: Call) -> Compacted:
     """Apply retention; return the segments that were dropped, or would be, and what is left."""
     log = _to_change(call)
     age, size = call.field("max_age", (int, float, str), None), call.field("max_bytes", (int, str), None)
@@ -277,7 +296,7 @@ def compact(call: Call) -> dict[str, Any]:
     return {
         "dry_run": dry,
         "removed": count,
-        "segments": [asdict(one) for one in gone],
+        "segments": list(gone),
         "records": sum(one.records for one in gone),
         "bytes": sum(one.bytes for one in gone),
         "held_back": max(0, held),
@@ -291,7 +310,7 @@ def compact(call: Call) -> dict[str, Any]:
     says="Drop all records of a log.",
     takes=body(force=said(FLAG, "Also drop records that queues and tailers still need.")),
 )
-def clear(call: Call) -> dict[str, int]:
+def clear(call: Call) -> Cleared:
     """Drop the records that named tailers and queues have read, with `force` all; return how many."""
     log = _to_change(call)
     before = log.start
@@ -300,7 +319,7 @@ def clear(call: Call) -> dict[str, int]:
 
 
 @log_routes.post(_ONE + "/verify", needs=Needs.MONITORING, says="Read the whole log and check its checksums.")
-def verify(call: Call) -> dict[str, Any]:
+def verify(call: Call) -> Verified:
     """Read the whole log and check its checksums; return the result."""
     with _to_read(call) as log:
         found = log.verify()
@@ -309,7 +328,7 @@ def verify(call: Call) -> dict[str, Any]:
             "blocks": found.blocks,
             "records": found.records,
             "bytes": found.bytes,
-            "damage": [asdict(one) for one in found.damage],
+            "damage": list(found.damage),
             "ok": found.ok,
         }
 
@@ -324,7 +343,7 @@ def verify(call: Call) -> dict[str, Any]:
         "segment": "The segment's file; the last one by default.",
     },
 )
-def inspect(call: Call) -> dict[str, Any]:
+def inspect(call: Call) -> Inspected:
     """Return what is at a byte of a segment, or where a record is stored."""
     call.may(Operation.LOG_READ, call.path["name"])
     with _to_read(call) as log:
@@ -354,7 +373,7 @@ def keep_tailer(call: Call) -> None:
     with _to_read(call) as log, log.tailer(name) as tailer:
         tailer.seek(call.field("position", int))
         maker = None if log.positions.get(name) else call.who.name
-        log.positions.set(Position(name, tailer.position, log.clock.time_ns(), owner=maker))
+        log.positions.set(TailerPosition(name, tailer.position, log.clock.time_ns(), owner=maker))
 
 
 @log_routes.delete(_ONE + "/tailers/{tailer}", needs=Needs.USER, says="Delete a named tailer.")

@@ -1,13 +1,13 @@
 """API routes to put, peek, lease and settle messages. Puts and settlements respond when they are on disk."""
 
 import asyncio
-from typing import Any
 
 from holdfast.base.errors import Closed, InvalidArgument, NotFound
 from holdfast.broker.permissions import Operation
 from holdfast.queue import PeekedMessage, Queue
 from holdfast.queue.async_lease import AsyncLeases
 from holdfast.web.api.queues import ONE, queue_of
+from holdfast.web.api.response_types import LeasedMessages, PeekedJson, PeekedMessages, PutResult, Settled
 from holdfast.web.api.schemas import BODY_MAX, HELD, MESSAGE, message_json, messages_in, parts_in
 from holdfast.web.request_schema import NUMBER, TEXT, body, said
 from holdfast.web.routes import Call, Needs, Reply, Routes
@@ -28,7 +28,7 @@ _AT_FIRST = 16
     says="Show the next messages without leasing them.",
     query={"count": "Number of messages, 10 by default.", "truncate": "Maximum bytes of each body; 0: no limit."},
 )
-def peek(call: Call) -> dict[str, Any]:
+def peek(call: Call) -> PeekedMessages:
     """Return the next messages without leasing them."""
     queue, _ = queue_of(call)
     most = call.number("truncate", 65536) or BODY_MAX
@@ -48,7 +48,7 @@ def _peeked(queue: Queue, count: int) -> list[PeekedMessage]:
 
 
 @message_routes.get(ONE + "/messages/{id}", needs=Needs.USER, says="Show one message with its whole body.")
-def one_message(call: Call) -> dict[str, Any]:
+def one_message(call: Call) -> PeekedJson:
     """Return a message by its id, whatever its state, with its whole body; 404 if the log no longer has it."""
     queue, _ = queue_of(call)
     found = queue.message(call.numbered("id"))
@@ -63,8 +63,9 @@ def one_message(call: Call) -> dict[str, Any]:
     says="Put messages, all or none; responds when they are on disk.",
     fills=True,
     takes=body("messages", messages={"type": "array", "items": MESSAGE}),
+    status=201,
 )
-def put(call: Call) -> Reply:
+def put(call: Call) -> Reply[PutResult]:
     """Put messages, all or none; return their ids, and how many were duplicates. On disk when this responds."""
     queue, _ = queue_of(call, Operation.QUEUE_PUT)
     ids, known = queue.put_counted(messages_in(call))
@@ -82,7 +83,7 @@ def put(call: Call) -> Reply:
         wait=said(NUMBER, f"Seconds, up to {_WAIT_MAX_S:g}."),
     ),
 )
-async def lease(call: Call) -> dict[str, Any]:
+async def lease(call: Call) -> LeasedMessages:
     """Lease messages, waiting for them if there are none. A client that disconnects meanwhile leases none."""
     queue, _ = await asyncio.to_thread(queue_of, call, Operation.QUEUE_TAKE)
     count, wait = call.field("count", int, 1), call.field("wait", (int, float), 0)
@@ -107,7 +108,7 @@ async def lease(call: Call) -> dict[str, Any]:
 @message_routes.post(
     ONE + "/ack", needs=Needs.USER, says="Acknowledge messages.", takes=body("messages", messages=HELD)
 )
-def ack(call: Call) -> dict[str, Any]:
+def ack(call: Call) -> Settled:
     """Acknowledge messages; return how many, and which lost their lease."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
@@ -125,7 +126,7 @@ def ack(call: Call) -> dict[str, Any]:
         delay=said(NUMBER, "Seconds until they are redelivered; the queue's backoff by default."),
     ),
 )
-def nack(call: Call) -> dict[str, Any]:
+def nack(call: Call) -> Settled:
     """Return failed messages after their backoff, or dead-letter them; return how many, and the lost ids."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
@@ -139,7 +140,7 @@ def nack(call: Call) -> dict[str, Any]:
     says="Release messages without counting an attempt.",
     takes=body("messages", messages=HELD),
 )
-def release(call: Call) -> dict[str, Any]:
+def release(call: Call) -> Settled:
     """Release messages without counting an attempt; return how many, and which lost their lease."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
@@ -152,13 +153,13 @@ def release(call: Call) -> dict[str, Any]:
     says="Set the remaining time of leases, longer or shorter.",
     takes=body("messages", messages=HELD, lease=said(NUMBER, "Seconds from now; the queue's lease by default.")),
 )
-def extend(call: Call) -> dict[str, Any]:
+def extend(call: Call) -> Settled:
     """Set the expiry of leases, later or earlier; return how many, and which lost their lease."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     return _settled(queue, parts, queue.extend_ids(parts, call.field("lease", (int, float), None)))
 
 
-def _settled(queue: Queue, parts: dict[int, set[int]], lost: list[int]) -> dict[str, Any]:
+def _settled(queue: Queue, parts: dict[int, set[int]], lost: list[int]) -> Settled:
     queue.sync()
     return {"done": sum(map(len, parts.values())) - len(lost), "lost": lost}

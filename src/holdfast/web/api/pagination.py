@@ -1,14 +1,16 @@
 """Filtering by name and paging, shared by all lists of the API."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast.web.rabbitmq_api.pagination import fitting
+from holdfast.web.response_types import Page
 from holdfast.web.routes import Call
 
 __all__ = ["PAGING", "named", "paged"]
 
 T = TypeVar("T")
+R = TypeVar("R")
 _PAGE_MAX = 500
 PAGING = {
     "page": "The page, from 1.",
@@ -28,7 +30,7 @@ def named(call: Call, found: list[T], name: Callable[[T], str]) -> list[T]:
     return [one for one in found if wanted.lower() in name(one).lower()]
 
 
-def paged(call: Call, found: list[T], total: int, show: Callable[[T], Any]) -> dict[str, Any]:
+def paged(call: Call, found: list[T], total: int, show: Callable[[T], R | None]) -> Page[R]:
     """Return one page of the items; only these are rendered. Those for which `show` returns None were deleted."""
     size = call.number("page_size", 100, most=_PAGE_MAX, least=1)
     page = call.number("page", 1, least=1)

@@ -9,13 +9,14 @@ import tempfile
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.units import iso_time
 from holdfast.pipeline_runs import ID_VARIABLE, Run, Runs, new_id
 from holdfast.spark.pipelines import PIPELINES
 from holdfast.web.api.pipeline_options import OPTIONS, checked_master, checked_options
+from holdfast.web.api.response_types import Pipelines, RunJson, RunOffset, StartedRun
 from holdfast.web.context import ServerContext
 from holdfast.web.request_schema import TEXT, body, said
 from holdfast.web.routes import Call, Needs, Reply, Routes
@@ -36,7 +37,7 @@ _LAST_BYTES = 1 << 16
     says="List the pipelines and their last runs.",
     query={"count": "Number of runs, 50 by default."},
 )
-def pipelines(call: Call) -> dict[str, Any]:
+def pipelines(call: Call) -> Pipelines:
     """Return the pipelines and the last runs."""
     options, pending = _describing.options()
     return {
@@ -51,7 +52,7 @@ def pipelines(call: Call) -> dict[str, Any]:
 
 
 @pipeline_routes.get(_ALL + "/runs/{id}", needs=Needs.MONITORING, says="Show one run of a pipeline.")
-def one_run(call: Call) -> dict[str, Any]:
+def one_run(call: Call) -> RunJson:
     """Return the status of a run."""
     return _run_json(call.site, Runs(call.site.store.path).get(call.path["id"]))
 
@@ -61,8 +62,9 @@ def one_run(call: Call) -> dict[str, Any]:
     needs=Needs.OPERATOR,
     says="Start a run of a pipeline on the server's machine.",
     takes=body(options={"type": "object"}, master=said(TEXT, "The Spark master, such as local[2].")),
+    status=202,
 )
-def start(call: Call) -> Reply:
+def start(call: Call) -> Reply[StartedRun]:
     """Start a run in a process of its own; return its id without waiting for it (202).
 
     The run continues when the server stops.
@@ -151,23 +153,23 @@ class _Describing:
 _describing = _Describing()
 
 
-def _run_json(site: ServerContext, run: Run) -> dict[str, Any]:
-    form = asdict(run)
-    return {
-        **form,
+def _run_json(site: ServerContext, run: Run) -> RunJson:
+    form = {
+        **asdict(run),
         "state": run.state,
         "started_time": iso_time(run.started_at),
         "ended_time": iso_time(run.ended_at),
         "offsets": _offsets(site, run),
     }
+    return cast("RunJson", form)
 
 
-def _offsets(site: ServerContext, run: Run) -> list[dict[str, Any]]:
+def _offsets(site: ServerContext, run: Run) -> list[RunOffset]:
     """Return the offsets of a stream, from its checkpoint, and the ends of its logs."""
     checkpoint = run.options.get("checkpoint")
     if not isinstance(checkpoint, str) or "://" in checkpoint:
         return []
-    found = []
+    found: list[RunOffset] = []
     for folder in sorted((site.store.path / checkpoint).glob("**/offsets")):
         batches = sorted((int(path.name) for path in folder.iterdir() if path.name.isdigit()), reverse=True)
         if not batches:
@@ -178,8 +180,16 @@ def _offsets(site: ServerContext, run: Run) -> list[dict[str, Any]]:
                 place = position.get("0")  # as the source stores it: one number for the one partition of a log
                 end = _end(site, label)
                 lag = end - place if end is not None and isinstance(place, int) else None
-                where = {"query": folder.parent.name, "log": label, "batch": batches[0]}
-                found.append({**where, "offset": place, "end": end, "lag": lag})
+                found.append(
+                    {
+                        "query": folder.parent.name,
+                        "log": label,
+                        "batch": batches[0],
+                        "offset": place,
+                        "end": end,
+                        "lag": lag,
+                    }
+                )
     return found
 
 

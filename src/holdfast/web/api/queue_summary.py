@@ -4,16 +4,18 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.queue import Counts, Queue
 from holdfast.web.api.pagination import named, paged
+from holdfast.web.api.response_types import QueueRow, QueueSettingsJson
 from holdfast.web.api.schemas import plain
 from holdfast.web.auth import Caller
 from holdfast.web.context import ServerContext
+from holdfast.web.response_types import Page
 from holdfast.web.routes import Call
 
 __all__ = ["Found", "all_queues", "light_row", "page_of", "place_now", "row", "settings_json", "shown_lag"]
@@ -123,20 +125,23 @@ def light_row(site: ServerContext, found: Found) -> dict[str, Any]:
     }
 
 
-def row(site: ServerContext, found: Found) -> dict[str, Any]:
+def row(site: ServerContext, found: Found) -> QueueRow:
     """Return a queue's row with the age of its oldest message and its lag."""
     light = light_row(site, found)
     try:
         figures = found.queue.stats()
     except HoldfastError:
-        return {**light, "oldest_age": None, "lag": 0, "dead": 0, "died": 0}
-    return {
-        **light,
-        "oldest_age": figures.oldest_age,
-        "lag": shown_lag(figures.ready, figures.lag),
-        "dead": figures.dead,
-        "died": figures.total_dead,
-    }
+        return cast("QueueRow", {**light, "oldest_age": None, "lag": 0, "dead": 0, "died": 0})
+    return cast(
+        "QueueRow",
+        {
+            **light,
+            "oldest_age": figures.oldest_age,
+            "lag": shown_lag(figures.ready, figures.lag),
+            "dead": figures.dead,
+            "died": figures.total_dead,
+        },
+    )
 
 
 def shown_lag(ready: int, lag: int) -> int:
@@ -144,7 +149,7 @@ def shown_lag(ready: int, lag: int) -> int:
     return lag if ready else 0
 
 
-def page_of(call: Call) -> dict[str, Any]:
+def page_of(call: Call) -> Page[QueueRow]:
     """Return one page of all queues, filtered and sorted as the query says."""
     query = call.query
     site = call.site
@@ -211,9 +216,10 @@ def _sortable(value: Any) -> tuple[int, Any]:
     return (3, str(value))
 
 
-def settings_json(queue: Queue) -> dict[str, Any]:
+def settings_json(queue: Queue) -> QueueSettingsJson:
     """Return a queue's settings as JSON."""
-    return {
+    settings = {
         name: value.total_seconds() if isinstance(value, timedelta) else value
         for name, value in asdict(queue.settings).items()
     }
+    return cast("QueueSettingsJson", settings)

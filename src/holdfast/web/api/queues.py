@@ -2,9 +2,10 @@
 
 import contextlib
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.base.units import iso_time
 from holdfast.broker.dead_letter_browser import dead_letter_targets
 from holdfast.broker.definitions import check_arguments
 from holdfast.broker.permissions import Operation
@@ -13,8 +14,24 @@ from holdfast.broker.users import Kind
 from holdfast.queue import LeaseInfo, Queue
 from holdfast.web.api.pagination import PAGING
 from holdfast.web.api.queue_summary import Found, all_queues, page_of, row, settings_json, shown_lag
+from holdfast.web.api.response_types import (
+    AllDelayed,
+    Axis,
+    DelayedJson,
+    DelayedMessages,
+    DelayedQueue,
+    Leases,
+    Paused,
+    Purged,
+    QueueDetail,
+    QueueRow,
+    Returned,
+    Seeked,
+    ShownQueueStats,
+)
 from holdfast.web.api.schemas import BODY_MAX, instant, message_json, moments, plain
 from holdfast.web.request_schema import FLAG, TEXT, body, said
+from holdfast.web.response_types import Page
 from holdfast.web.responses import ResourceLocked
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -57,7 +74,7 @@ def queue_of(call: Call, operation: Operation = Operation.QUEUE_LOOK) -> tuple[Q
         "vhost": "Only those of this virtual host.",
     },
 )
-def queues(call: Call) -> dict[str, Any]:
+def queues(call: Call) -> Page[QueueRow]:
     """Return a page of queues."""
     return page_of(call)
 
@@ -72,8 +89,9 @@ def queues(call: Call) -> dict[str, Any]:
         name=TEXT,
         arguments={"type": "object", "description": "Arguments of AMQP, such as x-message-ttl and x-max-length."},
     ),
+    status=201,
 )
-def declare(call: Call) -> Reply:
+def declare(call: Call) -> Reply[QueueRow]:
     """Declare a durable queue that AMQP clients see, too.
 
     A dead-letter exchange also needs read permission on the queue, and write permission on the exchange.
@@ -99,7 +117,7 @@ def declare(call: Call) -> Reply:
 
 
 @queue_routes.get(ONE, needs=Needs.USER, says="Show one queue: statistics, settings, consumers and bindings.")
-def one_queue(call: Call) -> dict[str, Any]:
+def one_queue(call: Call) -> QueueDetail:
     """Return statistics, settings, consumers, bindings and the caller's permissions.
 
     Needs read permission on the queue, or the tag monitoring or administrator.
@@ -113,15 +131,12 @@ def one_queue(call: Call) -> dict[str, Any]:
     stats = queue.stats()
     dead = queue.settings.dead_letter
     known = {} if broker_queue is None else call.site.on_broker(lambda: _of_broker(call, broker_queue))
-    return {
+    times = moments(next_due=stats.next_due, checkpoint_failing_since=stats.checkpoint_failing_since)
+    detail: dict[str, Any] = {
         **row(call.site, Found(vhost, name, queue, broker_queue)),
         "paused": queue.paused,
         "may": {kind: allowed(call.who.name, vhost, kind, name) for kind in _KINDS},
-        "stats": {
-            **asdict(stats),
-            "lag": shown_lag(stats.ready, stats.lag),
-            **moments(next_due=stats.next_due, checkpoint_failing_since=stats.checkpoint_failing_since),
-        },
+        "stats": ShownQueueStats(**{**asdict(stats), "lag": shown_lag(stats.ready, stats.lag), **times}),
         "put_total": queue.log.end,
         "settings": settings_json(queue),
         "dead_letter": None if dead is None or ":" in dead else {"vhost": vhost, "name": dead},
@@ -130,6 +145,7 @@ def one_queue(call: Call) -> dict[str, Any]:
         "bindings": [],
         **known,
     }
+    return cast("QueueDetail", detail)
 
 
 def _of_broker(call: Call, broker_queue: BrokerQueue) -> dict[str, Any]:
@@ -179,7 +195,7 @@ def delete(call: Call) -> None:
 
 
 @queue_routes.post(ONE + "/purge", needs=Needs.USER, says="Remove all messages that are not leased.")
-def purge(call: Call) -> dict[str, int]:
+def purge(call: Call) -> Purged:
     """Drop every message that is not leased, also delayed ones; return how many. On disk when this responds."""
     queue, _ = queue_of(call, Operation.QUEUE_PURGE)
     purged = queue.purge()
@@ -188,7 +204,7 @@ def purge(call: Call) -> dict[str, int]:
 
 
 @queue_routes.post(ONE + "/pause", needs=Needs.USER, says="Pause deliveries until the queue is resumed.")
-def pause(call: Call) -> dict[str, bool]:
+def pause(call: Call) -> Paused:
     """Pause a queue, also beyond a restart: it accepts messages, but delivers none."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
     queue.pause()
@@ -196,7 +212,7 @@ def pause(call: Call) -> dict[str, bool]:
 
 
 @queue_routes.post(ONE + "/resume", needs=Needs.USER, says="Resume deliveries.")
-def resume(call: Call) -> dict[str, bool]:
+def resume(call: Call) -> Paused:
     """Resume deliveries."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
     queue.resume()
@@ -209,7 +225,7 @@ def resume(call: Call) -> dict[str, bool]:
     says="List the leases of a queue, with their messages and expiry.",
     query={"count": "Number of leases, 1000 by default."},
 )
-def leases(call: Call) -> dict[str, Any]:
+def leases(call: Call) -> Leases:
     """Return the leases, oldest first."""
     queue, _ = queue_of(call)
     return {
@@ -218,7 +234,10 @@ def leases(call: Call) -> dict[str, Any]:
                 "lease": one.id,
                 "count": len(one.ids),
                 "ids": list(one.ids[:_IDS_SHOWN]),
-                **moments(since=one.since, expires=one.expires_at),
+                "since_at": one.since,
+                "since_time": iso_time(one.since),
+                "expires_at": one.expires_at,
+                "expires_time": iso_time(one.expires_at),
                 "held_by": "consumer" if _is_endless(one) else None,
             }
             for one in queue.leases(call.number("count", 1000, most=_LEASES_MAX, least=1))
@@ -232,7 +251,7 @@ def _is_endless(lease: LeaseInfo) -> bool:
 
 
 @queue_routes.delete(ONE + "/leases/{lease}", needs=Needs.USER, says="Revoke a lease: its messages are ready again.")
-def void_lease(call: Call) -> dict[str, int]:
+def void_lease(call: Call) -> Returned:
     """Revoke a lease: its messages are ready again, and its holder has lost them; return how many.
 
     Responds 400 while the queue has AMQP consumers: their leases end with their channel.
@@ -255,7 +274,7 @@ def void_lease(call: Call) -> dict[str, int]:
         "buckets": "Number of buckets of the histogram, 60 by default.",
     },
 )
-def all_delayed(call: Call) -> dict[str, Any]:
+def all_delayed(call: Call) -> AllDelayed:
     """Return the queues with the most delayed messages, each with a histogram, and the totals of all queues.
 
     Only queues that the caller may read are included.
@@ -267,7 +286,7 @@ def all_delayed(call: Call) -> dict[str, Any]:
             with contextlib.suppress(HoldfastError):  # it was closed meanwhile
                 waiting.append((found.queue.counts().delayed, found))
     waiting = sorted((one for one in waiting if one[0]), key=lambda one: (-one[0], one[1].vhost, one[1].name))
-    shown = []
+    shown: list[DelayedQueue] = []
     for count, found in waiting[: call.number("count", 24, most=_QUEUES_MAX, least=1)]:
         with contextlib.suppress(HoldfastError):
             axis = _axis(found.queue, buckets)
@@ -275,7 +294,7 @@ def all_delayed(call: Call) -> dict[str, Any]:
     return {"total": sum(count for count, _ in waiting), "total_queues": len(waiting), "queues": shown}
 
 
-def _axis(queue: Queue, buckets: int) -> dict[str, Any]:
+def _axis(queue: Queue, buckets: int) -> Axis:
     """Return when delayed messages become ready: the first, the last, and a histogram."""
     found = queue.delayed_histogram(buckets)
     return {
@@ -295,7 +314,7 @@ def _axis(queue: Queue, buckets: int) -> dict[str, Any]:
         "buckets": "Number of buckets of the histogram, 60 by default.",
     },
 )
-def delayed(call: Call) -> dict[str, Any]:
+def delayed(call: Call) -> DelayedMessages:
     """Return the next delayed messages, and a histogram of all."""
     queue, _ = queue_of(call)
     most = call.number("truncate", 4096) or BODY_MAX
@@ -303,7 +322,7 @@ def delayed(call: Call) -> dict[str, Any]:
         "total": queue.counts().delayed,
         **_axis(queue, call.number("buckets", 60, most=1000, least=1)),
         "messages": [
-            {**message_json(one, most), **moments(due=one.due_at)}  # type: ignore[arg-type]
+            cast("DelayedJson", {**message_json(one, most), **moments(due=one.due_at)})  # type: ignore[call-overload]
             for one in queue.delayed(call.number("count", 200, most=10_000, least=1))
         ],
     }
@@ -319,7 +338,7 @@ def delayed(call: Call) -> dict[str, Any]:
         dry_run=said(FLAG, "Only report the effect."),
     ),
 )
-def seek(call: Call) -> dict[str, Any]:
+def seek(call: Call) -> Seeked:
     """Move the queue's position, unless `dry_run`; return the effect. On disk when this responds."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
     to, when = call.field("to", (int, str), None), call.field("time", (int, str), None)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast, overload
 
 from holdfast.base.clock import instant_ns
 from holdfast.base.errors import InvalidArgument
@@ -13,6 +13,7 @@ from holdfast.broker.basic_properties import decode_properties
 from holdfast.broker.message import EXCHANGE, PROPERTIES, content_of
 from holdfast.log.record import HeaderValue, Message
 from holdfast.queue import Delivery, PeekedMessage
+from holdfast.web.api.response_types import LeasedJson, PeekedJson
 from holdfast.web.request_schema import BYTES, NUMBER, TEXT, WHOLE, body, said
 from holdfast.web.routes import Call
 
@@ -88,14 +89,18 @@ def as_json(thing: Body, most: int | None = None) -> dict[str, Any]:
     return form
 
 
-def message_json(message: PeekedMessage | Delivery, most: int | None = None) -> dict[str, Any]:
+@overload
+def message_json(message: PeekedMessage, most: int | None = None) -> PeekedJson: ...
+@overload
+def message_json(message: Delivery, most: int | None = None) -> LeasedJson: ...
+def message_json(message: PeekedMessage | Delivery, most: int | None = None) -> PeekedJson | LeasedJson:
     """Return a waiting or leased message as JSON."""
     form: dict[str, Any] = {"id": message.id, "priority": message.priority, **moments(enqueued=message.enqueued_at)}
     if isinstance(message, Delivery):
         form |= {"attempt": message.attempt, "lease": message.lease}
     else:
         form["attempts"] = message.attempts
-    return form | as_json(message, most)
+    return cast("PeekedJson | LeasedJson", form | as_json(message, most))
 
 
 def plain(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import asyncio
 from functools import partial
-from typing import Any
 
 import anyio.to_thread
 
@@ -10,6 +9,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import iso_time, parse_duration
 from holdfast.broker.errors import AccessRefused
 from holdfast.broker.users import log_failed_login
+from holdfast.web.api.response_types import LoginResult, NewToken, TokenJson, Tokens, WhoAmI
 from holdfast.web.auth import WRONG_LOGIN
 from holdfast.web.request_schema import TEXT, body
 from holdfast.web.responses import NotAuthenticated
@@ -28,7 +28,7 @@ _PREFIX = "/api/holdfast"
     says="Log in; returns a session token.",
     takes=body("username", "password", username=TEXT, password=TEXT),
 )
-async def login(call: Call) -> dict[str, Any]:
+async def login(call: Call) -> LoginResult:
     """Create a session for a user with the right password. A failed login is logged, and delayed by `login_delay`."""
     name, password = call.field("username", str), call.field("password", str)
     site = call.site
@@ -42,7 +42,13 @@ async def login(call: Call) -> dict[str, Any]:
         raise NotAuthenticated(WRONG_LOGIN, ask=False) from error
     make = partial(site.tokens.make, user.name, "page", site.settings.session, session=True)
     token, text = await anyio.to_thread.run_sync(make)
-    return {"name": user.name, "tags": list(user.tags), "token": text, **_until(token)}
+    return {
+        "name": user.name,
+        "tags": list(user.tags),
+        "token": text,
+        "expires_at": token.expires_at,
+        "expires_time": iso_time(token.expires_at),
+    }
 
 
 @session_routes.post(f"{_PREFIX}/logout", needs=Needs.USER, says="Revoke the token of this request.")
@@ -53,17 +59,22 @@ def logout(call: Call) -> None:
 
 
 @session_routes.get(f"{_PREFIX}/whoami", needs=Needs.USER, says="Show the current user.")
-def whoami(call: Call) -> dict[str, Any]:
+def whoami(call: Call) -> WhoAmI:
     """Return the user, and the expiry of the token if the request has one."""
     token = call.who.token
-    until = {"expires_at": None, "expires_time": None} if token is None else _until(token)
-    return {"name": call.who.name, "tags": list(call.who.tags), **until}
+    until = None if token is None else token.expires_at
+    return {
+        "name": call.who.name,
+        "tags": list(call.who.tags),
+        "expires_at": until,
+        "expires_time": iso_time(until),
+    }
 
 
 @session_routes.get(
     f"{_PREFIX}/tokens", needs=Needs.USER, says="List your tokens; for administrators, those of all users."
 )
-def tokens(call: Call) -> dict[str, Any]:
+def tokens(call: Call) -> Tokens:
     """Return the caller's tokens, or for an administrator all, without their secrets and without sessions."""
     return {"tokens": [_shown(token) for token in call.site.tokens.of(_whose(call))]}
 
@@ -73,8 +84,9 @@ def tokens(call: Call) -> dict[str, Any]:
     needs=Needs.USER,
     says="Create a token with your permissions; its text is returned only once.",
     takes=body("name", name=TEXT, lifetime={"description": "Seconds, or text such as 30d, which is the default."}),
+    status=201,
 )
-def make_token(call: Call) -> Reply:
+def make_token(call: Call) -> Reply[NewToken]:
     """Create a token with the caller's permissions; its text is returned only here.
 
     A token created with another token cannot outlive it. After a login with a password any lifetime is possible.
@@ -111,16 +123,13 @@ def _whose(call: Call) -> str | None:
     return None if call.who.is_operator else call.who.name
 
 
-def _shown(token: Token) -> dict[str, Any]:
+def _shown(token: Token) -> TokenJson:
     return {
         "id": token.id,
         "name": token.name,
         "user": token.user,
         "created_at": token.created_at,
         "created_time": iso_time(token.created_at),
-        **_until(token),
+        "expires_at": token.expires_at,
+        "expires_time": iso_time(token.expires_at),
     }
-
-
-def _until(token: Token) -> dict[str, Any]:
-    return {"expires_at": token.expires_at, "expires_time": iso_time(token.expires_at)}

@@ -4,11 +4,12 @@ import platform
 import shutil
 import socket
 from dataclasses import asdict
-from typing import Any
+from typing import cast
 
 import holdfast
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import iso_time
+from holdfast.web.api.response_types import BackupResult, Doctor, Overview
 from holdfast.web.health import checkpoint_warning
 from holdfast.web.request_schema import FLAG, TEXT, body, said
 from holdfast.web.routes import Call, Needs, Routes
@@ -22,7 +23,7 @@ _PREFIX = "/api/holdfast"
 @system_routes.get(
     f"{_PREFIX}/overview", needs=Needs.LOGIN, says="Show totals, rates, memory, disk and listeners of the server."
 )
-def overview(call: Call) -> dict[str, Any]:
+def overview(call: Call) -> Overview:
     """Return totals of all virtual hosts, rates, memory, disk, warnings and listeners."""
     site = call.site
     totals, rates = site.figures.look(), site.figures.rates()
@@ -79,7 +80,7 @@ def overview(call: Call) -> dict[str, Any]:
     needs=Needs.ADMINISTRATOR,
     says="Check the server and its store; returns advice for each problem.",
 )
-def doctor(call: Call) -> dict[str, Any]:
+def doctor(call: Call) -> Doctor:
     """Return the checks, each with its result and advice."""
     from holdfast.doctor import Port, examine  # noqa: PLC0415 - imports much that nothing else needs
     from holdfast.web import server_checks  # noqa: PLC0415
@@ -93,7 +94,7 @@ def doctor(call: Call) -> dict[str, Any]:
         "encryption": lambda: server_checks.check_encryption(ports),
         "certificate": lambda: server_checks.check_certificate(site.settings.tls_certificate),
     }
-    return {"checks": [asdict(one) for one in examine(site.store.path, running=True, ports=ports, more=more)]}
+    return {"checks": list(examine(site.store.path, running=True, ports=ports, more=more))}
 
 
 @system_routes.post(
@@ -106,7 +107,7 @@ def doctor(call: Call) -> dict[str, Any]:
         copy=said(FLAG, "true: copy files instead of linking them."),
     ),
 )
-def backup(call: Call) -> dict[str, Any]:
+def backup(call: Call) -> BackupResult:
     """Back up the store while it runs; return the backup's folder and contents.
 
     Raises 403 unless the folder is below one of `allowed_paths`.
@@ -115,4 +116,4 @@ def backup(call: Call) -> dict[str, Any]:
     if to.is_relative_to(call.site.store.path.resolve()):
         raise InvalidArgument("a backup must not be inside of the store")
     report = call.site.store.backup(to, copy=call.field("copy", bool, False))
-    return {**asdict(report), "path": str(report.path)}
+    return cast("BackupResult", {**asdict(report), "path": str(report.path)})

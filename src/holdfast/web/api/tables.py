@@ -2,7 +2,7 @@
 
 import threading
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.hlc import time_of
@@ -15,9 +15,28 @@ from holdfast.table.model.json_output import changes_json, json_of, record_json,
 from holdfast.table.operations import Add, Delete, Done, Outcome, Undelete
 from holdfast.table.query.filter_parser import parse_filter
 from holdfast.table.query.record_reader import Point
+from holdfast.web.api.response_types import (
+    AddedRecords,
+    Changes,
+    Effect,
+    MigrationJson,
+    Migrations,
+    RecordChangesJson,
+    RecordHistory,
+    RecordJson,
+    RecordOutcome,
+    Records,
+    Span,
+    TableDetail,
+    TableJson,
+    Tables,
+    TableSummary,
+    VersionJson,
+    Written,
+)
 from holdfast.web.request_schema import TEXT, WHOLE, body, said
 from holdfast.web.responses import encoded, error_word
-from holdfast.web.routes import Call, Needs, Reply, Routes
+from holdfast.web.routes import Call, Needs, Routes
 
 __all__ = ["table_routes"]
 
@@ -52,10 +71,10 @@ def _point(text: str | None) -> Point | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX else parse_time(text)
 
 
-def _shown(record: Record[Any]) -> dict[str, Any]:
+def _shown(record: Record[Any]) -> RecordJson:
     form = record_json(record)
     form["values"] = form.pop("value")
-    return form
+    return cast("RecordJson", form)
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -77,7 +96,7 @@ def _where(call: Call, table: Table[Any]) -> Any:
     return parse_filter(table.model, text, find) if text else None
 
 
-def _figures(table: Table[Any]) -> dict[str, Any]:
+def _figures(table: Table[Any]) -> TableJson:
     live, deleted = table.counts()
     last, spec = table.last_version, table.spec
     return {
@@ -109,21 +128,21 @@ def _figures(table: Table[Any]) -> dict[str, Any]:
 
 
 @table_routes.get(_ALL, needs=Needs.MONITORING, says="List tables.")
-def tables(call: Call) -> dict[str, Any]:
+def tables(call: Call) -> Tables:
     """Return the tables with their statistics."""
-    found = []
+    found: list[TableSummary] = []
     for name in call.site.store.tables():
         try:
             with _opening:
                 table: Table[Any] = call.site.store.table(name)
-            found.append(_figures(table))
+            found.append(cast("TableSummary", _figures(table)))
         except HoldfastError as error:  # the other tables are listed nevertheless
             found.append({"name": name, "error": str(error)})
     return {"tables": found}
 
 
 @table_routes.get(_ONE, needs=Needs.USER, says="Show one table: fields, indexes and statistics.")
-def one_table(call: Call) -> dict[str, Any]:
+def one_table(call: Call) -> TableDetail:
     """Return a table's statistics and definition."""
     table = _table(call, Operation.TABLE_LOOK)
     return {**_figures(table), "definition": describe(table.model)}
@@ -145,7 +164,7 @@ def one_table(call: Call) -> dict[str, Any]:
         "explain": "true: only return the query plan.",
     },
 )
-def records(call: Call) -> dict[str, Any]:
+def records(call: Call) -> Records:
     """Return records, and the cursor of the next page."""
     table = _table(call, Operation.TABLE_READ)
     explain = call.flag("explain")
@@ -171,7 +190,7 @@ def records(call: Call) -> dict[str, Any]:
     says="Show one record, now or as of an earlier time.",
     query={"as_of": "A version or a time.", "include_deleted": "true: also if it was deleted softly."},
 )
-def one_record(call: Call) -> dict[str, Any]:
+def one_record(call: Call) -> RecordJson:
     """Return one record."""
     table = _table(call, Operation.TABLE_READ)
     found = table.get(
@@ -190,7 +209,7 @@ def one_record(call: Call) -> dict[str, Any]:
     says="List the versions of a record, newest last.",
     query={"max_versions": "Number of versions, 100 by default."},
 )
-def history(call: Call) -> dict[str, Any]:
+def history(call: Call) -> RecordHistory:
     """Return the last versions of a record with what each changed; in full if the table keeps all versions."""
     table = _table(call, Operation.TABLE_READ)
     key = _key(call.path["key"])
@@ -198,7 +217,7 @@ def history(call: Call) -> dict[str, Any]:
     found = table.changes([key], max_versions=most, include_deleted=True)
     if not found:
         raise NotFound(f"{table.name} has no record {call.path['key']}")
-    versions: list[dict[str, Any]] = []
+    versions: list[VersionJson] = []
     before: dict[str, Any] = {}
     for one in changes_json(found[0])["versions"]:
         whole = table.get(key, as_of=one["version"], include_deleted=True) if table.settings.keep_all_versions else None
@@ -235,7 +254,7 @@ def history(call: Call) -> dict[str, Any]:
         "allow_table_scan": "false: reject a filter that no index supports.",
     },
 )
-def changes(call: Call) -> dict[str, Any]:
+def changes(call: Call) -> Changes:
     """Return the last versions of each selected record, one unless `max_versions` says more."""
     table = _table(call, Operation.TABLE_READ)
     keys = [_key(one) for one in _names(call.query.get("keys")) or []] or None
@@ -250,11 +269,11 @@ def changes(call: Call) -> dict[str, Any]:
         include_deleted=keys is not None or call.flag("include_deleted"),
         allow_table_scan=_may_scan(call),
     )
-    return {"records": [changes_json(one) for one in found]}
+    return {"records": cast("list[RecordChangesJson]", [changes_json(one) for one in found])}
 
 
 @table_routes.get(_ONE + "/span", needs=Needs.USER, says="Show the times of a table's first and last version.")
-def span(call: Call) -> dict[str, Any]:
+def span(call: Call) -> Span:
     """Return the times of the first and the last version."""
     table = _table(call, Operation.TABLE_LOOK)
     last = table.last_version
@@ -272,13 +291,13 @@ def span(call: Call) -> dict[str, Any]:
 # Changing.
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: Outcome) -> RecordOutcome:
     if isinstance(outcome, HoldfastError):
         return {"status": "failed", "error": error_word(outcome), "reason": str(outcome)}
-    return {"status": "done", **_done(outcome)}
+    return cast("RecordOutcome", {"status": "done", **_done(outcome)})
 
 
-def _done(done: Done) -> dict[str, Any]:
+def _done(done: Done) -> Written:
     return {
         "key": text_of_key(done.key),
         "version": done.version,
@@ -298,7 +317,7 @@ def _done(done: Done) -> dict[str, Any]:
         key=said(TEXT, "The key of a single record, in base64url; generated by default."),
     ),
 )
-def add(call: Call) -> dict[str, Any]:
+def add(call: Call) -> AddedRecords:
     """Add records, each independently of the others; return the outcome of each, in their order."""
     table = _table(call, Operation.TABLE_WRITE)
     given = call.field("records", list)
@@ -338,7 +357,7 @@ def _texts(call: Call, name: str, default: Any = ()) -> list[str]:
         if_version=said(WHOLE, "Only if the record has this version."),
     ),
 )
-def change(call: Call) -> dict[str, Any]:
+def change(call: Call) -> Written:
     """Change a record; return its new version. Raises if a check fails."""
     table = _table(call, Operation.TABLE_WRITE)
     wanted = parse_changes(table.model, _texts(call, "changes", ...), _texts(call, "unset"))
@@ -355,7 +374,7 @@ def change(call: Call) -> dict[str, Any]:
     says="Delete a record, softly or permanently.",
     query={"hard": "true: permanently, with its history.", "if_version": "Only if the record has this version."},
 )
-def delete(call: Call) -> dict[str, Any]:
+def delete(call: Call) -> Written:
     """Delete a record, softly or with its history; the latter needs the tag administrator."""
     hard = call.flag("hard")
     version = call.number("if_version", 0) or None
@@ -363,12 +382,12 @@ def delete(call: Call) -> dict[str, Any]:
 
 
 @table_routes.post(_RECORD + "/undelete", needs=Needs.USER, says="Restore a softly deleted record.")
-def undelete(call: Call) -> dict[str, Any]:
+def undelete(call: Call) -> Written:
     """Restore a softly deleted record; return its new version."""
     return _carried_out(call, Undelete(_key(call.path["key"])))
 
 
-def _carried_out(call: Call, operation: Delete | Undelete) -> dict[str, Any]:
+def _carried_out(call: Call, operation: Delete | Undelete) -> Written:
     erases = isinstance(operation, Delete) and operation.hard
     outcome = _table(call, Operation.TABLE_ERASE if erases else Operation.TABLE_WRITE).write([operation])[0]
     if isinstance(outcome, HoldfastError):
@@ -380,16 +399,15 @@ def _carried_out(call: Call, operation: Delete | Undelete) -> dict[str, Any]:
 
 
 @table_routes.get("/api/holdfast/migrations", needs=Needs.MONITORING, says="Show the state and progress of migrations.")
-def migrations(call: Call) -> dict[str, Any]:
+def migrations(call: Call) -> Migrations:
     """Return the migrations of all tables, with their events."""
     found = call.site.store.migrations()
     return {
         "migrations": [
-            {
-                **json_of(asdict(one)),
-                "started_time": iso_time(one.started),
-                "audit": [json_of(asdict(entry)) for entry in found.audit(one.table)],
-            }
+            cast(
+                "MigrationJson",
+                {**json_of(asdict(one)), "started_time": iso_time(one.started), "audit": found.audit(one.table)},
+            )
             for one in found
         ]
     }
@@ -398,11 +416,11 @@ def migrations(call: Call) -> dict[str, Any]:
 @table_routes.post(
     "/api/holdfast/migrations/{table}/{action}", needs=Needs.ADMINISTRATOR, says="Pause, resume or cancel a migration."
 )
-def steer(call: Call) -> Reply:
+def steer(call: Call) -> Effect:
     """Pause, resume or cancel a migration; return whether anything changed."""
     known = call.site.store.migrations()
     actions = {"pause": known.pause, "resume": known.resume, "cancel": known.cancel}
     action = actions.get(call.path["action"])
     if action is None:
         raise NotFound(f"there is no action {call.path['action']!r}; there are: {', '.join(actions)}")
-    return Reply({"done": action(call.path["table"])})
+    return {"done": action(call.path["table"])}

@@ -1,6 +1,5 @@
 """Routes for bindings in RabbitMQ's API: list, add and remove them."""
 
-from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
 from holdfast.broker.permissions import Operation
@@ -17,6 +16,7 @@ from holdfast.web.rabbitmq_api.access import (
     routing_key_in,
 )
 from holdfast.web.rabbitmq_api.pagination import LISTING, answered
+from holdfast.web.rabbitmq_api.response_types import BindingRow, Listing
 from holdfast.web.rabbitmq_api.serializers import binding_row, default_binding, properties_key
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -43,7 +43,7 @@ def _all(host: str, queues: list[str], bindings: list[Binding]) -> list[Binding]
     return [*(default_binding(host, queue) for queue in sorted(queues)), *found]
 
 
-def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Any:
+def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Listing[BindingRow]:
     # Thousands of bindings are sorted here: the broker's thread has more urgent work.
     seen = call.site.on_broker(
         lambda: [(host.name, list(host.topology.queues), list(host.topology.bindings())) for host in hosts]
@@ -66,22 +66,22 @@ def _between(call: Call, host: VirtualHostRuntime, kind: DestinationKind) -> lis
 
 
 @routes.get("/api/bindings", needs=Needs.LOGIN, says="List all bindings.", query=LISTING)
-def every_binding(call: Call) -> Any:
+def every_binding(call: Call) -> Listing[BindingRow]:
     """Return all bindings of all virtual hosts that the caller sees."""
     return _list(call, hosts_of(call))
 
 
 @routes.get("/api/bindings/{vhost}", needs=Needs.LOGIN, says="List the bindings of a virtual host.", query=LISTING)
-def bindings_in(call: Call) -> Any:
+def bindings_in(call: Call) -> Listing[BindingRow]:
     """Return the bindings of one virtual host."""
     return _list(call, [host_of(call)])
 
 
-def _shown(call: Call, kind: DestinationKind) -> Any:
+def _shown(call: Call, kind: DestinationKind) -> Listing[BindingRow]:
     return answered(_between(call, host_of(call), kind), call.query, row=binding_row, name=lambda one: one.routing_key)
 
 
-def _one(call: Call, kind: DestinationKind) -> dict[str, Any]:
+def _one(call: Call, kind: DestinationKind) -> BindingRow:
     return binding_row(_found(call, host_of(call), kind))
 
 
@@ -97,7 +97,7 @@ def _check(call: Call, host: VirtualHostRuntime, kind: DestinationKind) -> None:
     may(call, Operation.EXCHANGE_BIND_FROM, host, exchange_name(call.path["source"]))
 
 
-def _bind(call: Call, kind: DestinationKind) -> Reply:
+def _bind(call: Call, kind: DestinationKind) -> Reply[None]:
     host = host_of(call, use=True)
     body = body_of(call)
     _check(call, host, kind)
@@ -120,16 +120,23 @@ def _offer(code: str, kind: DestinationKind) -> None:
     """Add the routes for bindings to queues, or to exchanges."""
     between = f"/api/bindings/{{vhost}}/e/{{source}}/{code}/{{destination}}"
     what = f"from an exchange to {'a queue' if kind == 'queue' else 'an exchange'}"
-    routes.get(between, needs=Needs.LOGIN, says=f"List the bindings {what}.", query=LISTING)(
-        lambda call: _shown(call, kind)
-    )
-    routes.post(between, needs=Needs.LOGIN, says=f"Add a binding {what}.", takes=_BOUND)(lambda call: _bind(call, kind))
-    routes.get(between + "/{properties}", needs=Needs.LOGIN, says=f"Show one binding {what}, by its properties_key.")(
-        lambda call: _one(call, kind)
-    )
-    routes.delete(between + "/{properties}", needs=Needs.LOGIN, says=f"Remove a binding {what}.")(
-        lambda call: _unbind(call, kind)
-    )
+    one = between + "/{properties}"
+
+    @routes.get(between, needs=Needs.LOGIN, says=f"List the bindings {what}.", query=LISTING)
+    def every(call: Call) -> Listing[BindingRow]:
+        return _shown(call, kind)
+
+    @routes.post(between, needs=Needs.LOGIN, says=f"Add a binding {what}.", takes=_BOUND, status=201)
+    def bind(call: Call) -> Reply[None]:
+        return _bind(call, kind)
+
+    @routes.get(one, needs=Needs.LOGIN, says=f"Show one binding {what}, by its properties_key.")
+    def show(call: Call) -> BindingRow:
+        return _one(call, kind)
+
+    @routes.delete(one, needs=Needs.LOGIN, says=f"Remove a binding {what}.")
+    def unbind(call: Call) -> None:
+        _unbind(call, kind)
 
 
 _offer("q", "queue")

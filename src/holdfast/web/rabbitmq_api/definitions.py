@@ -1,10 +1,13 @@
 """Routes for definitions in RabbitMQ's API: export and import, of the broker or of one virtual host."""
 
+from typing import cast
+
 from holdfast import __version__
 from holdfast.amqp.login import LIKE_RABBITMQ
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.administration import with_hashes
 from holdfast.web.rabbitmq_api.access import user_check
+from holdfast.web.rabbitmq_api.response_types import Definitions
 from holdfast.web.rabbitmq_api.serializers import without_hash
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -14,16 +17,16 @@ routes = Routes("RabbitMQ: definitions")
 _DOWNLOAD = {"download": "The file name under which a browser saves the response."}
 
 
-def _exported(call: Call, vhost: str | None) -> Reply:
+def _exported(call: Call, vhost: str | None) -> Reply[Definitions]:
     found = call.site.on_broker(lambda: call.site.server.administration.export(vhost))
     if vhost is None and not call.who.is_operator:  # the default user, as whom anybody on this machine can log in
-        found["users"] = [without_hash(user) for user in found["users"]]
+        found["users"] = [dict(without_hash(user)) for user in found["users"]]
     about = {"rabbit_version": LIKE_RABBITMQ}
     if vhost is None:
         about |= {"rabbitmq_version": LIKE_RABBITMQ, "product_name": "Holdfast", "product_version": __version__}
     name = "".join(one for one in call.query.get("download", "") if one.isalnum() or one in "._-")
     headers = {"Content-Disposition": f"attachment; filename={name}"} if name.isascii() and name else {}
-    return Reply({**about, **found}, headers=headers)
+    return Reply(cast("Definitions", {**about, **found}), headers=headers)
 
 
 def _imported(call: Call, vhost: str | None) -> None:
@@ -35,7 +38,7 @@ def _imported(call: Call, vhost: str | None) -> None:
 
 
 @routes.get("/api/definitions", needs=Needs.ADMINISTRATOR, says="Export all definitions.", query=_DOWNLOAD)
-def export(call: Call) -> Reply:
+def export(call: Call) -> Reply[Definitions]:
     """Return users, virtual hosts, permissions, exchanges, queues and bindings; no messages.
 
     The default user with its default password gets no password hashes.
@@ -57,7 +60,7 @@ def take_over(call: Call) -> None:
     says="Export the definitions of a virtual host.",
     query=_DOWNLOAD,
 )
-def export_vhost(call: Call) -> Reply:
+def export_vhost(call: Call) -> Reply[Definitions]:
     """Return exchanges, queues and bindings of one virtual host."""
     return _exported(call, call.site.host(call.path["vhost"]).name)
 

@@ -1,7 +1,5 @@
 """Routes for exchanges in RabbitMQ's API: list, declare and delete them, and list their bindings."""
 
-from typing import Any
-
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.definitions import check_name
 from holdfast.broker.permissions import Operation
@@ -20,6 +18,7 @@ from holdfast.web.rabbitmq_api.access import (
 )
 from holdfast.web.rabbitmq_api.message_stats import exchange_stats
 from holdfast.web.rabbitmq_api.pagination import LISTING, answered, columns_of
+from holdfast.web.rabbitmq_api.response_types import BindingRow, ExchangeRow, Listing
 from holdfast.web.rabbitmq_api.serializers import binding_row, default_binding, exchange_row
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -28,14 +27,14 @@ __all__ = ["routes"]
 routes = Routes("RabbitMQ: exchanges")
 
 
-def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Any:
+def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Listing[ExchangeRow]:
     def work() -> list[ExchangeDefinition]:
         return [one for host in hosts for _, one in sorted(host.topology.exchanges.items())]
 
     return answered(call.site.on_broker(work), call.query, row=lambda one: _row(call, one), name=lambda one: one.name)
 
 
-def _row(call: Call, one: ExchangeDefinition) -> dict[str, Any]:
+def _row(call: Call, one: ExchangeDefinition) -> ExchangeRow:
     """Return an exchange with its message rates, unless nothing was published to it since the server's start."""
     row = exchange_row(one)
     host = call.site.broker.hosts.get(one.vhost)
@@ -54,13 +53,13 @@ def _exchange(call: Call, host: VirtualHostRuntime) -> ExchangeDefinition:
 
 
 @routes.get("/api/exchanges", needs=Needs.LOGIN, says="List all exchanges.", query=LISTING)
-def every_exchange(call: Call) -> Any:
+def every_exchange(call: Call) -> Listing[ExchangeRow]:
     """Return all exchanges of all virtual hosts that the caller sees."""
     return _list(call, hosts_of(call))
 
 
 @routes.get("/api/exchanges/{vhost}", needs=Needs.LOGIN, says="List the exchanges of a virtual host.", query=LISTING)
-def exchanges_in(call: Call) -> Any:
+def exchanges_in(call: Call) -> Listing[ExchangeRow]:
     """Return the exchanges of one virtual host."""
     return _list(call, [host_of(call)])
 
@@ -68,9 +67,9 @@ def exchanges_in(call: Call) -> Any:
 @routes.get(
     "/api/exchanges/{vhost}/{name}", needs=Needs.LOGIN, says="Show one exchange; amq.default is the default exchange."
 )
-def one_exchange(call: Call) -> Any:
+def one_exchange(call: Call) -> ExchangeRow:
     """Return one exchange."""
-    row = {**_row(call, _exchange(call, host_of(call))), "incoming": [], "outgoing": []}
+    row: ExchangeRow = {**_row(call, _exchange(call, host_of(call))), "incoming": [], "outgoing": []}
     return columns_of(row, call.query.get("columns", ""))
 
 
@@ -88,8 +87,10 @@ def one_exchange(call: Call) -> Any:
             "arguments": {"type": "object"},
         },
     },
+    status=201,
+    also={204: None},
 )
-def declare(call: Call) -> Reply:
+def declare(call: Call) -> Reply[None]:
     """Declare an exchange (201), or check that it exists as the body says (204).
 
     An alternate exchange also needs read permission on this exchange, and write permission on the alternate.
@@ -146,7 +147,7 @@ def delete(call: Call) -> None:
     says="List the bindings from an exchange.",
     query=LISTING,
 )
-def bindings_from(call: Call) -> Any:
+def bindings_from(call: Call) -> Listing[BindingRow]:
     """Return the bindings whose source is this exchange."""
     host = host_of(call)
     exchange = _exchange(call, host)
@@ -162,7 +163,7 @@ def bindings_from(call: Call) -> Any:
     says="List the bindings to an exchange.",
     query=LISTING,
 )
-def bindings_to(call: Call) -> Any:
+def bindings_to(call: Call) -> Listing[BindingRow]:
     """Return the bindings whose destination is this exchange."""
     host = host_of(call)
     exchange = _exchange(call, host)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.basic_properties import Properties, encode_properties
@@ -12,12 +12,15 @@ from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.web.rabbitmq_api.access import host_of, hosts_of, may
 from holdfast.web.rabbitmq_api.certificates import not_after
 from holdfast.web.rabbitmq_api.overview import listeners_of
+from holdfast.web.rabbitmq_api.response_types import HealthFailed, HealthOk
 from holdfast.web.rabbitmq_api.serializers import node_name
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["routes"]
 
 routes = Routes("RabbitMQ: health checks")
+Health = HealthOk | Reply[HealthFailed]
+_CHECK: dict[str, Any] = {"needs": Needs.LOGIN, "answer": HealthOk, "also": {503: HealthFailed}}
 _ALIVE = "aliveness-test"
 _UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 _ALIASES = {
@@ -34,11 +37,11 @@ _ALIASES = {
 }
 
 
-def _failed(reason: str, **more: Any) -> Reply:
-    return Reply({"status": "failed", "reason": reason, **more}, status=503)
+def _failed(reason: str, **more: Any) -> Reply[HealthFailed]:
+    return Reply(cast("HealthFailed", {"status": "failed", "reason": reason, **more}), status=503)
 
 
-def _alarms(call: Call) -> Any:
+def _alarms(call: Call) -> Health:
     blocked = call.site.broker.memory.blocked
     if blocked is None:
         return {"status": "ok"}
@@ -46,26 +49,24 @@ def _alarms(call: Call) -> Any:
     return _failed("There are alarms in effect in the cluster", alarms=alarms)
 
 
-@routes.get("/api/health/checks/alarms", needs=Needs.LOGIN, says="Check that no memory or disk alarm is active.")
-def alarms(call: Call) -> Any:
+@routes.get("/api/health/checks/alarms", **_CHECK, says="Check that no memory or disk alarm is active.")
+def alarms(call: Call) -> Health:
     """Return 503 during a memory or disk alarm."""
     return _alarms(call)
 
 
 @routes.get(
     "/api/health/checks/local-alarms",
-    needs=Needs.LOGIN,
+    **_CHECK,
     says="Check that no alarm is active on this node: the only one.",
 )
-def local_alarms(call: Call) -> Any:
+def local_alarms(call: Call) -> Health:
     """Return 503 during a memory or disk alarm."""
     return _alarms(call)
 
 
-@routes.get(
-    "/api/health/checks/port-listener/{port}", needs=Needs.LOGIN, says="Check that there is a listener on a port."
-)
-def port_listener(call: Call) -> Any:
+@routes.get("/api/health/checks/port-listener/{port}", **_CHECK, says="Check that there is a listener on a port.")
+def port_listener(call: Call) -> Health:
     """Return 503 if there is no listener on the port."""
     try:
         port = int(call.path["port"])
@@ -79,10 +80,10 @@ def port_listener(call: Call) -> Any:
 
 @routes.get(
     "/api/health/checks/protocol-listener/{protocol}",
-    needs=Needs.LOGIN,
+    **_CHECK,
     says="Check that there is a listener for a protocol.",
 )
-def protocol_listener(call: Call) -> Any:
+def protocol_listener(call: Call) -> Health:
     """Return 503 if there is no listener for the protocol."""
     wanted = _ALIASES.get(call.path["protocol"].lower(), call.path["protocol"])
     protocols = list(dict.fromkeys(one["protocol"] for one in listeners_of(call)))
@@ -91,10 +92,8 @@ def protocol_listener(call: Call) -> Any:
     return _failed("No active listener", missing=wanted, protocols=protocols)
 
 
-@routes.get(
-    "/api/health/checks/virtual-hosts", needs=Needs.LOGIN, says="Check that all queues of all virtual hosts are open."
-)
-def virtual_hosts(call: Call) -> Any:
+@routes.get("/api/health/checks/virtual-hosts", **_CHECK, says="Check that all queues of all virtual hosts are open.")
+def virtual_hosts(call: Call) -> Health:
     """Return 503 if queues of a virtual host could not be opened; names only those that the caller sees."""
 
     def work() -> list[str]:
@@ -108,26 +107,24 @@ def virtual_hosts(call: Call) -> Any:
     return {"status": "ok"}
 
 
-@routes.get("/api/health/checks/node-is-quorum-critical", needs=Needs.LOGIN, says="Always succeeds: there is one node.")
-def quorum_critical(call: Call) -> Any:
+@routes.get("/api/health/checks/node-is-quorum-critical", **_CHECK, says="Always succeeds: there is one node.")
+def quorum_critical(call: Call) -> Health:
     """Return 200: there are no quorum replicas to lose."""
     return {"status": "ok", "reason": "single node cluster"}
 
 
-@routes.get(
-    "/api/health/checks/node-is-mirror-sync-critical", needs=Needs.LOGIN, says="Always succeeds: there are no mirrors."
-)
-def mirror_critical(call: Call) -> Any:
+@routes.get("/api/health/checks/node-is-mirror-sync-critical", **_CHECK, says="Always succeeds: there are no mirrors.")
+def mirror_critical(call: Call) -> Health:
     """Return 200: there are no mirrors."""
     return {"status": "ok", "reason": "single node cluster"}
 
 
 @routes.get(
     "/api/health/checks/certificate-expiration/{within}/{unit}",
-    needs=Needs.LOGIN,
+    **_CHECK,
     says="Check that the server's certificate does not expire within a time: days, weeks, months or years.",
 )
-def certificate_expiration(call: Call) -> Any:
+def certificate_expiration(call: Call) -> Health:
     """Return 503 if a certificate in the server's file expires within this time; 200 without TLS."""
     unit = call.path["unit"]
     if unit not in _UNITS:
@@ -148,18 +145,16 @@ def certificate_expiration(call: Call) -> Any:
 
 @routes.get(
     "/api/healthchecks/node",
-    needs=Needs.LOGIN,
+    **_CHECK,
     says="Check that no alarm is active: the former name of health/checks/alarms.",
 )
-def node_health(call: Call) -> Any:
+def node_health(call: Call) -> Health:
     """Return 503 during a memory or disk alarm."""
     return _alarms(call)
 
 
-@routes.get(
-    "/api/aliveness-test/{vhost}", needs=Needs.LOGIN, says="Check a virtual host by sending a message through a queue."
-)
-def aliveness(call: Call) -> Any:
+@routes.get("/api/aliveness-test/{vhost}", **_CHECK, says="Check a virtual host by sending a message through a queue.")
+def aliveness(call: Call) -> Health:
     """Send a message through the transient queue `aliveness-test`, which is created if necessary and kept.
 
     The caller needs configure, write and read permission on it. Returns 503 if the message is not delivered.

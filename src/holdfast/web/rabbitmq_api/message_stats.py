@@ -1,11 +1,12 @@
 """Message counts and rates of queues and exchanges, in the form of RabbitMQ's `message_stats`."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.exchange_stats import Traffic
 from holdfast.queue import Queue
+from holdfast.web.rabbitmq_api.response_types import MessageStats, QueueTotals
 from holdfast.web.rabbitmq_api.serializers import rate
 
 __all__ = ["Flow", "Totals", "exchange_stats", "flow_of", "message_stats", "totals_of", "unroutable"]
@@ -46,7 +47,7 @@ class Totals(NamedTuple):
     delayed: int
     flow: Flow
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> QueueTotals:
         """Return the totals of queues as RabbitMQ writes them."""
         growth = self.flow.put_rate - self.flow.ack_rate
         return {
@@ -81,7 +82,7 @@ def totals_of(queues: Iterable[Queue]) -> Totals:
     return Totals(ready, unacked, delayed, flow)
 
 
-def message_stats(flow: Flow) -> dict[str, Any]:
+def message_stats(flow: Flow) -> MessageStats:
     """Return the statistics as RabbitMQ writes them; empty if no message ever went through.
 
     All deliveries count as `deliver`, also those by basic.get and without acknowledgement.
@@ -102,10 +103,10 @@ def message_stats(flow: Flow) -> dict[str, Any]:
     ):
         row[name] = count
         row[f"{name}_details"] = rate(speed)
-    return row
+    return cast("MessageStats", row)
 
 
-def exchange_stats(traffic: Traffic) -> dict[str, Any]:
+def exchange_stats(traffic: Traffic) -> MessageStats:
     """Return the statistics of an exchange."""
     came, went = traffic.rates[:2]
     return {
@@ -116,7 +117,7 @@ def exchange_stats(traffic: Traffic) -> dict[str, Any]:
     }
 
 
-def unroutable(all_traffic: Iterable[Traffic]) -> dict[str, Any]:
+def unroutable(all_traffic: Iterable[Traffic]) -> MessageStats:
     """Return the counts of unroutable messages of these exchanges."""
     found = list(all_traffic)
     return {

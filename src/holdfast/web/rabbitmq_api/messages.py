@@ -15,6 +15,7 @@ from holdfast.broker.vhost import MESSAGE_MAX, VirtualHostRuntime
 from holdfast.log.log import Log
 from holdfast.queue import Delivery
 from holdfast.web.rabbitmq_api.access import body_of, exchange_name, host_of, may, routing_key_in, table_of, text_of
+from holdfast.web.rabbitmq_api.response_types import GotMessage, Routed
 from holdfast.web.rabbitmq_api.serializers import plain
 from holdfast.web.routes import Call, Needs, Routes
 
@@ -48,7 +49,7 @@ def properties_in(fields: dict[str, Any]) -> Properties:
 
 def message_row(
     delivery: Delivery, queue: str, left: int, *, encoding: str = "auto", truncate: int | None = None
-) -> dict[str, Any]:
+) -> GotMessage:
     """Return a message that was got, as RabbitMQ writes it. Text is truncated between two characters."""
     content = content_of(delivery.key, delivery.headers, queue)
     properties = decode_properties(content.raw)._asdict()
@@ -88,7 +89,7 @@ def message_row(
         },
     },
 )
-def publish(call: Call) -> dict[str, bool]:
+def publish(call: Call) -> Routed:
     """Publish one message. In durable queues a persistent message is on disk when this responds.
 
     Responds 409 if a queue is full and rejects it; other queues may have stored it nevertheless.
@@ -154,7 +155,7 @@ def _publish(
         },
     },
 )
-def get(call: Call) -> list[dict[str, Any]]:
+def get(call: Call) -> list[GotMessage]:
     """Get messages from the front of a queue, and acknowledge, reject or requeue them as `ackmode` says.
 
     Requeued messages count as delivered once more.

@@ -6,7 +6,7 @@ import platform
 import resource
 import shutil
 import threading
-from typing import Any
+from typing import Any, NoReturn, cast
 
 from holdfast import __version__
 from holdfast.amqp.login import LIKE_RABBITMQ
@@ -17,7 +17,20 @@ from holdfast.queue import Queue
 from holdfast.web.rabbitmq_api.access import hosts_of, nothing_at
 from holdfast.web.rabbitmq_api.message_stats import message_stats, totals_of, unroutable
 from holdfast.web.rabbitmq_api.pagination import columns_of
+from holdfast.web.rabbitmq_api.response_types import (
+    AuthSettings,
+    ClusterName,
+    CurrentUser,
+    Description,
+    ListenerRow,
+    MemoryTotal,
+    NodeMemory,
+    NodeRow,
+    OverviewRow,
+    WebContext,
+)
 from holdfast.web.rabbitmq_api.serializers import node_name, rate
+from holdfast.web.response_types import Empty
 from holdfast.web.responses import Refused
 from holdfast.web.routes import Call, Needs, Routes
 
@@ -25,11 +38,11 @@ __all__ = ["CLUSTER", "listeners_of", "routes"]
 
 routes = Routes("RabbitMQ: overview")
 CLUSTER = "holdfast"
-_TYPES = [
+_TYPES: list[Description] = [
     {"name": name, "description": f"AMQP {name} exchange, as per the AMQP specification", "enabled": True}
     for name in EXCHANGE_TYPES
 ]
-_MECHANISMS = [
+_MECHANISMS: list[Description] = [
     {"name": "PLAIN", "description": "SASL PLAIN authentication mechanism", "enabled": True},
     {"name": "AMQPLAIN", "description": "QPid AMQPLAIN mechanism", "enabled": True},
     {"name": "EXTERNAL", "description": "TLS client certificate", "enabled": True},
@@ -37,7 +50,7 @@ _MECHANISMS = [
 _PROTOCOLS = {"amqps": "amqp/ssl"}
 
 
-def listeners_of(call: Call) -> list[dict[str, Any]]:
+def listeners_of(call: Call) -> list[ListenerRow]:
     """Return the listeners in RabbitMQ's form."""
     return [
         {
@@ -51,7 +64,7 @@ def listeners_of(call: Call) -> list[dict[str, Any]]:
     ]
 
 
-def _contexts(call: Call) -> list[dict[str, Any]]:
+def _contexts(call: Call) -> list[WebContext]:
     return [
         {"description": "Holdfast", "path": "/", "port": str(one["port"]), "node": node_name(), "ssl_opts": []}
         for one in call.site.listeners
@@ -65,7 +78,7 @@ def _contexts(call: Call) -> list[dict[str, Any]]:
     says="Show versions, totals and rates of the broker.",
     query={"columns": "Fields to return, separated by commas."},
 )
-def overview(call: Call) -> Any:
+def overview(call: Call) -> OverviewRow:
     """Return versions, totals and rates; with the tag monitoring or administrator also the listeners.
 
     Without such a tag, totals cover only the caller's virtual hosts and connections.
@@ -85,7 +98,7 @@ def overview(call: Call) -> Any:
 
     queues, defined, exchanges, (connections, channels, consumers) = call.site.on_broker(work)
     totals = totals_of(queues)
-    row: dict[str, Any] = {
+    row: OverviewRow = {
         "management_version": LIKE_RABBITMQ,
         "rates_mode": "basic",
         "sample_retention_policies": {"global": [600, 3600, 28800, 86400], "basic": [600, 3600], "detailed": [600]},
@@ -121,11 +134,11 @@ def overview(call: Call) -> Any:
         "node": node_name(),
     }
     if call.who.sees_all:
-        row |= {"listeners": listeners_of(call), "contexts": _contexts(call)}
+        row.update({"listeners": listeners_of(call), "contexts": _contexts(call)})
     return columns_of(row, call.query.get("columns", ""))
 
 
-def _node(call: Call) -> dict[str, Any]:
+def _node(call: Call) -> NodeRow:
     site = call.site
     memory, limits = site.broker.memory, site.broker.memory.limits
     used, usage = resident_bytes(), shutil.disk_usage(site.store.path)
@@ -144,7 +157,7 @@ def _node(call: Call) -> dict[str, Any]:
         ("connection_closed", site.server.connections_closed),
     ):
         counted |= {name: value, f"{name}_details": rate(0)}
-    return {
+    row = {
         "name": node_name(),
         "type": "disc",
         "running": True,
@@ -174,16 +187,17 @@ def _node(call: Call) -> dict[str, Any]:
         "net_ticktime": 60,
         **counted,
     }
+    return cast("NodeRow", row)
 
 
 @routes.get("/api/nodes", needs=Needs.MONITORING, says="List the nodes: always one.")
-def nodes(call: Call) -> Any:
+def nodes(call: Call) -> list[NodeRow]:
     """Return this broker, as the only node."""
     return [columns_of(_node(call), call.query.get("columns", ""))]
 
 
 @routes.get("/api/nodes/{name}", needs=Needs.MONITORING, says="Show one node.")
-def one_node(call: Call) -> Any:
+def one_node(call: Call) -> NodeRow:
     """Return this broker, by its name."""
     if call.path["name"] != node_name():
         raise nothing_at("node", call.path["name"])
@@ -191,47 +205,47 @@ def one_node(call: Call) -> Any:
 
 
 @routes.get("/api/nodes/{name}/memory", needs=Needs.MONITORING, says="Show the memory use of a node.")
-def node_memory(call: Call) -> Any:
+def node_memory(call: Call) -> NodeMemory:
     """Return how much of the process's memory is message bodies."""
     if call.path["name"] != node_name():
         raise nothing_at("node", call.path["name"])
     used, bodies = resident_bytes(), call.site.on_broker(call.site.broker.memory.cached)
-    total = {"rss": used, "allocated": used}
+    total: MemoryTotal = {"rss": used, "allocated": used}
     return {"memory": {"queue_procs": bodies, "other_proc": max(0, used - bodies), "strategy": "rss", "total": total}}
 
 
 @routes.get("/api/extensions", needs=Needs.LOGIN, says="Always empty: there are no plug-ins.")
-def extensions(call: Call) -> list[Any]:
+def extensions(call: Call) -> Empty:
     """Return an empty list: there are no plug-ins of the page."""
     return []
 
 
 @routes.get("/api/feature-flags", needs=Needs.LOGIN, says="Always empty: there are no feature flags.")
-def feature_flags(call: Call) -> list[Any]:
+def feature_flags(call: Call) -> Empty:
     """Return an empty list: there are no feature flags."""
     return []
 
 
 @routes.get("/api/whoami", needs=Needs.LOGIN, says="Show the current user.")
-def whoami(call: Call) -> Any:
+def whoami(call: Call) -> CurrentUser:
     """Return the caller."""
     return {"name": call.who.name, "tags": list(call.who.tags)}
 
 
 @routes.get("/api/auth", needs=Needs.NOTHING, says="Show the OAuth settings: always disabled.")
-def auth(call: Call) -> Any:
+def auth(call: Call) -> AuthSettings:
     """Return that OAuth is not enabled."""
     return {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
 
 
 @routes.get("/api/cluster-name", needs=Needs.LOGIN, says="Show the cluster name.")
-def cluster_name(call: Call) -> Any:
+def cluster_name(call: Call) -> ClusterName:
     """Return the cluster name that the broker sends to its clients."""
     return {"name": CLUSTER}
 
 
 @routes.put("/api/cluster-name", needs=Needs.ADMINISTRATOR, says="Rejected: the cluster name cannot be changed.")
-def name_cluster(call: Call) -> None:
+def name_cluster(call: Call) -> NoReturn:
     """Reject a change of the cluster name."""
     raise Refused(400, "bad_request", "the cluster name cannot be changed: there is a single broker and no cluster")
 

@@ -5,15 +5,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from re import _constants as tokens  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from holdfast.base.errors import InvalidArgument
+from holdfast.web.rabbitmq_api.response_types import Listing
 from holdfast.web.responses import Refused
 
 __all__ = ["LISTING", "answered", "columns_of", "fitting", "pattern_of"]
 
 T = TypeVar("T")
-Row = dict[str, Any]
+R = TypeVar("R", bound=Mapping[str, Any])
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
 PATTERN_MAX = 200
 _LONGEST = 255
@@ -40,10 +41,10 @@ def answered(
     items: list[T],
     query: Mapping[str, str],
     *,
-    row: Callable[[T], Row],
+    row: Callable[[T], R],
     name: Callable[[T], str],
     quick: Mapping[str, Callable[[T], Any]] | None = None,
-) -> Any:
+) -> Listing[R]:
     """Return the requested rows: a list, or with `page` an object that describes the page.
 
     Rows are made only for items on the page, unless they are sorted by something that only a row has: values that
@@ -54,9 +55,9 @@ def answered(
     chosen = _filtered(items, query, name) if paged else items
     column = query.get("sort", "")
     backwards = query.get("sort_reverse") == "true"
-    made: dict[int, Row] = {}
+    made: dict[int, R] = {}
 
-    def shown(item: T) -> Row:
+    def shown(item: T) -> R:
         found = made.get(id(item))
         return found if found is not None else row(item)
 
@@ -90,14 +91,14 @@ def answered(
     }
 
 
-def columns_of(row: Row, columns: str) -> Row:
+def columns_of(row: R, columns: str) -> R:
     """Return only these columns of a row; `a.b` is the field b in the field a. Missing ones are left out."""
     if not columns:
         return row
-    found: Row = {}
+    found: dict[str, Any] = {}
     for path in columns.split(","):
         _keep(row, path.strip().split("."), found)
-    return found
+    return cast("R", found)
 
 
 def pattern_of(text: str) -> re.Pattern[str]:
@@ -162,7 +163,7 @@ def _filtered(items: list[T], query: Mapping[str, str], name: Callable[[T], str]
     return [item for item in items if low in name(item).lower()]
 
 
-def _inner(row: Row, path: str) -> Any:
+def _inner(row: Mapping[str, Any], path: str) -> Any:
     value: Any = row
     for part in path.split("."):
         if not isinstance(value, dict):
@@ -180,7 +181,7 @@ def _rank(value: Any) -> tuple[int, Any]:
     return 2, str(value)
 
 
-def _keep(row: Row, path: list[str], into: Row) -> None:
+def _keep(row: Mapping[str, Any], path: list[str], into: dict[str, Any]) -> None:
     head, *rest = path
     if head not in row:
         return

@@ -1,9 +1,10 @@
 """Routes for RabbitMQ features that Holdfast lacks: policies, parameters, limits and topic permissions."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import NoReturn
 
 from holdfast.web.rabbitmq_api.access import host_of, nothing_at
+from holdfast.web.response_types import Empty
 from holdfast.web.responses import Refused
 from holdfast.web.routes import Call, Needs, Routes
 
@@ -24,21 +25,21 @@ _WHY = {
 _ADMINISTRATORS = frozenset(("topic-permissions",))
 
 
-def _nothing(call: Call) -> list[Any]:
+def _nothing(call: Call) -> Empty:
     if "vhost" in call.path:
         host_of(call)
     return []
 
 
 def _not_there(what: str) -> Callable[[Call], None]:
-    def work(call: Call) -> None:
+    def work(call: Call) -> NoReturn:
         raise nothing_at(what, " ".join(call.path.values()))
 
     return work
 
 
 def _refused(what: str) -> Callable[[Call], None]:
-    def work(call: Call) -> None:
+    def work(call: Call) -> NoReturn:
         raise Refused(400, "bad_request", _WHY[what])
 
     return work

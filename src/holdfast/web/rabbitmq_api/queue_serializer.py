@@ -3,7 +3,7 @@
 import time
 import weakref
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.connection_report import name_of
@@ -16,6 +16,7 @@ from holdfast.broker.topology import QueueDefinition
 from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.queue import Queue
 from holdfast.web.rabbitmq_api.message_stats import flow_of, message_stats
+from holdfast.web.rabbitmq_api.response_types import QueueInfo
 from holdfast.web.rabbitmq_api.serializers import node_name, plain, rate
 
 __all__ = ["Entry", "Idleness", "basic_row", "counts_of", "entries_of", "head_timestamp", "queue_row", "totals_row"]
@@ -54,7 +55,7 @@ def entries_of(hosts: list[VirtualHostRuntime]) -> list[Entry]:
     ]
 
 
-def basic_row(entry: Entry) -> dict[str, Any]:
+def basic_row(entry: Entry) -> QueueInfo:
     """Return a queue's declaration, without message counts."""
     definition = entry.definition
     return {
@@ -70,7 +71,7 @@ def basic_row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def totals_row(entry: Entry) -> dict[str, Any]:
+def totals_row(entry: Entry) -> QueueInfo:
     """Return `basic_row`, with message counts."""
     ready, unacked, _ = counts_of(entry.broker_queue)
     return {
@@ -81,7 +82,7 @@ def totals_row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
+def queue_row(entry: Entry, idleness: Idleness) -> QueueInfo:
     """Return all that a list shows of a queue; only its declaration if it could not be opened."""
     broker_queue = entry.broker_queue
     if broker_queue is None:
@@ -95,7 +96,7 @@ def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
     kept = entry.definition.kept
     active = broker_queue.active
     exclusive = broker_queue.exclusive
-    row = {
+    row: QueueInfo = {
         **basic_row(entry),
         "backing_queue_status": {
             "len": ready,

@@ -1,6 +1,6 @@
 """Routes for queues in RabbitMQ's API: list, declare, delete and purge them."""
 
-from typing import Any
+from typing import Any, cast
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.permissions import Operation
@@ -17,6 +17,7 @@ from holdfast.web.rabbitmq_api.queue_serializer import (
     queue_row,
     totals_row,
 )
+from holdfast.web.rabbitmq_api.response_types import BindingRow, Listing, QueueInfo
 from holdfast.web.rabbitmq_api.serializers import binding_row, consumer_row, default_binding
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -50,18 +51,18 @@ _DECLARED = {
 }
 
 
-def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Any:
+def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Listing[QueueInfo]:
     entries = call.site.on_broker(lambda: entries_of(hosts))
     entries.sort(key=lambda entry: (entry.definition.vhost, entry.definition.name))
 
     columns = [one.strip() for one in call.query.get("columns", "").split(",")]
     is_quick = _QUICK.keys() >= {*columns, call.query.get("sort") or "name"}
 
-    def row(entry: Entry) -> dict[str, Any]:
+    def row(entry: Entry) -> QueueInfo:
         if call.query.get("disable_stats") == "true":
             return totals_row(entry) if call.query.get("enable_queue_totals") == "true" else basic_row(entry)
         if is_quick and entry.broker_queue is not None:  # whole rows of ten thousand queues take most of a second
-            return {name: _QUICK[name](entry) for name in columns}
+            return cast("QueueInfo", {name: _QUICK[name](entry) for name in columns})
         return queue_row(entry, _IDLENESS)
 
     return answered(entries, call.query, row=row, name=lambda entry: entry.definition.name, quick=_QUICK)
@@ -76,13 +77,13 @@ def _entry(call: Call, host: VirtualHostRuntime) -> Entry:
 
 
 @routes.get("/api/queues", needs=Needs.LOGIN, says="List all queues.", query=_QUERY)
-def every_queue(call: Call) -> Any:
+def every_queue(call: Call) -> Listing[QueueInfo]:
     """Return all queues of all virtual hosts that the caller sees."""
     return _list(call, hosts_of(call))
 
 
 @routes.get("/api/queues/{vhost}", needs=Needs.LOGIN, says="List the queues of a virtual host.", query=_QUERY)
-def queues_in(call: Call) -> Any:
+def queues_in(call: Call) -> Listing[QueueInfo]:
     """Return the queues of one virtual host."""
     return _list(call, [host_of(call)])
 
@@ -90,21 +91,28 @@ def queues_in(call: Call) -> Any:
 @routes.get(
     "/api/queues/{vhost}/{name}", needs=Needs.LOGIN, says="Show one queue.", query={"columns": LISTING["columns"]}
 )
-def one_queue(call: Call) -> Any:
+def one_queue(call: Call) -> QueueInfo:
     """Return a queue with its consumers."""
     host = host_of(call)
     entry = _entry(call, host)
     name = entry.definition.name
     consumers = call.site.on_broker(lambda: call.site.server.report.consumers(host.name, name))
     row = queue_row(entry, _IDLENESS)
-    row |= {"consumer_details": [consumer_row(one) for one in consumers], "deliveries": [], "incoming": []}
+    row.update({"consumer_details": [consumer_row(one) for one in consumers], "deliveries": [], "incoming": []})
     if entry.broker_queue is not None:
         row["head_message_timestamp"] = head_timestamp(entry.broker_queue)
     return columns_of(row, call.query.get("columns", ""))
 
 
-@routes.put("/api/queues/{vhost}/{name}", needs=Needs.LOGIN, says="Declare a queue.", takes=_DECLARED)
-def declare(call: Call) -> Reply:
+@routes.put(
+    "/api/queues/{vhost}/{name}",
+    needs=Needs.LOGIN,
+    says="Declare a queue.",
+    takes=_DECLARED,
+    status=201,
+    also={204: None},
+)
+def declare(call: Call) -> Reply[None]:
     """Declare a queue (201), or check that it exists as the body says (204).
 
     A dead-letter exchange also needs read permission on the queue, and write permission on the exchange.
@@ -170,7 +178,7 @@ def purge(call: Call) -> None:
 @routes.get(
     "/api/queues/{vhost}/{name}/bindings", needs=Needs.LOGIN, says="List the bindings of a queue.", query=LISTING
 )
-def bindings_to(call: Call) -> Any:
+def bindings_to(call: Call) -> Listing[BindingRow]:
     """Return the bindings of a queue, with its implicit one to the default exchange."""
     host = host_of(call)
     name = _entry(call, host).definition.name

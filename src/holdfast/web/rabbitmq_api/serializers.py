@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from socket import gethostname
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote_plus
 
 from holdfast.amqp.connection_report import ChannelReport, ConnectionReport, ConsumerReport
@@ -16,6 +16,16 @@ from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.routing import Binding
 from holdfast.broker.topology import ExchangeDefinition
 from holdfast.broker.users import Permission, User
+from holdfast.web.rabbitmq_api.response_types import (
+    BindingRow,
+    ChannelRow,
+    ConnectionRow,
+    ConsumerRow,
+    ExchangeRow,
+    PermissionRow,
+    Rate,
+    UserRow,
+)
 
 __all__ = [
     "binding_row",
@@ -40,7 +50,7 @@ def node_name() -> str:
     return f"holdfast@{gethostname()}"
 
 
-def rate(value: float) -> dict[str, float]:
+def rate(value: float) -> Rate:
     """Return a rate a second in RabbitMQ's form."""
     return {"rate": round(value, 3)}
 
@@ -65,7 +75,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def exchange_row(exchange: ExchangeDefinition) -> dict[str, Any]:
+def exchange_row(exchange: ExchangeDefinition) -> ExchangeRow:
     """Return an exchange in RabbitMQ's form."""
     return {
         "arguments": plain(exchange.arguments),
@@ -99,7 +109,7 @@ def default_binding(vhost: str, queue: str) -> Binding:
     return Binding(vhost, "", "queue", queue, queue)
 
 
-def binding_row(binding: Binding) -> dict[str, Any]:
+def binding_row(binding: Binding) -> BindingRow:
     """Return a binding in RabbitMQ's form."""
     return {
         "source": binding.source,
@@ -112,7 +122,7 @@ def binding_row(binding: Binding) -> dict[str, Any]:
     }
 
 
-def connection_row(one: ConnectionReport) -> dict[str, Any]:
+def connection_row(one: ConnectionReport) -> ConnectionRow:
     """Return a connection in RabbitMQ's form."""
     tls = one.tls
     given = one.client.get("connection_name")
@@ -153,7 +163,7 @@ def connection_row(one: ConnectionReport) -> dict[str, Any]:
     }
 
 
-def channel_row(one: ChannelReport) -> dict[str, Any]:
+def channel_row(one: ChannelReport) -> ChannelRow:
     """Return a channel in RabbitMQ's form."""
     return {
         "acks_uncommitted": 0,
@@ -184,7 +194,7 @@ def channel_row(one: ChannelReport) -> dict[str, Any]:
     }
 
 
-def consumer_row(one: ConsumerReport) -> dict[str, Any]:
+def consumer_row(one: ConsumerReport) -> ConsumerRow:
     """Return a consumer in RabbitMQ's form."""
     return {
         "ack_required": not one.no_ack,
@@ -207,13 +217,14 @@ def consumer_row(one: ConsumerReport) -> dict[str, Any]:
     }
 
 
-def without_hash(row: dict[str, Any]) -> dict[str, Any]:
+def without_hash(row: Mapping[str, Any]) -> UserRow:
     """Return a user's row without the password hash; its algorithm is None if the user has no password."""
     algorithm = row["hashing_algorithm"] if row["password_hash"] else None
-    return {name: value for name, value in row.items() if name != "password_hash"} | {"hashing_algorithm": algorithm}
+    rest = {name: value for name, value in row.items() if name != "password_hash"}
+    return cast("UserRow", rest | {"hashing_algorithm": algorithm})
 
 
-def user_row(user: User) -> dict[str, Any]:
+def user_row(user: User) -> UserRow:
     """Return a user in RabbitMQ's form, with the password hash."""
     return {
         "name": user.name,
@@ -224,7 +235,7 @@ def user_row(user: User) -> dict[str, Any]:
     }
 
 
-def permission_row(one: Permission) -> dict[str, Any]:
+def permission_row(one: Permission) -> PermissionRow:
     """Return a user's permissions in a virtual host, in RabbitMQ's form."""
     return {
         "user": one.user,

@@ -1,13 +1,14 @@
 """Routes for users and permissions in RabbitMQ's API."""
 
 from collections.abc import Callable
-from typing import Any
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.users import ARGON2, Permission, User, tags_of
 from holdfast.web.rabbitmq_api.access import body_of, nothing_at, text_of, user_check
 from holdfast.web.rabbitmq_api.pagination import LISTING, answered
+from holdfast.web.rabbitmq_api.response_types import Listing, PermissionRow, UserRow
 from holdfast.web.rabbitmq_api.serializers import permission_row, user_row, without_hash
+from holdfast.web.response_types import Empty
 from holdfast.web.responses import Refused
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -32,7 +33,7 @@ _PERMISSION = {
 }
 
 
-def _row_for(call: Call) -> Callable[[User], dict[str, Any]]:
+def _row_for(call: Call) -> Callable[[User], UserRow]:
     """Return the function that makes a user's row for this caller.
 
     The default user with its default password gets no hashes, because anybody on this machine can log in as that user.
@@ -41,13 +42,13 @@ def _row_for(call: Call) -> Callable[[User], dict[str, Any]]:
 
 
 @routes.get("/api/users", needs=Needs.ADMINISTRATOR, says="List all users.", query=LISTING)
-def every_user(call: Call) -> Any:
+def every_user(call: Call) -> Listing[UserRow]:
     """Return all users."""
     return answered(call.site.broker.users.all(), call.query, row=_row_for(call), name=lambda user: user.name)
 
 
 @routes.get("/api/users/without-permissions", needs=Needs.ADMINISTRATOR, says="List the users without permissions.")
-def without_permissions(call: Call) -> Any:
+def without_permissions(call: Call) -> list[UserRow]:
     """Return the users without any permission."""
     users = call.site.broker.users
     permitted = {one.user for one in users.permissions()}
@@ -80,7 +81,7 @@ def bulk_delete(call: Call) -> None:
 
 
 @routes.get("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="Show one user.")
-def one_user(call: Call) -> Any:
+def one_user(call: Call) -> UserRow:
     """Return one user; 404 if there is none."""
     return _row_for(call)(call.site.broker.users.get(call.path["user"]))
 
@@ -90,8 +91,10 @@ def one_user(call: Call) -> Any:
     needs=Needs.ADMINISTRATOR,
     says="Add a user, or change password and tags; without a password, logins by password are disabled.",
     takes=_USER,
+    status=201,
+    also={204: None},
 )
-def put_user(call: Call) -> Reply:
+def put_user(call: Call) -> Reply[None]:
     """Add or change a user. Without a password and a hash, the user cannot log in by password.
 
     The password is hashed on this thread, as that is too slow for the broker's.
@@ -116,7 +119,7 @@ def delete_user(call: Call) -> None:
 
 
 @routes.get("/api/users/{user}/permissions", needs=Needs.ADMINISTRATOR, says="List the permissions of a user.")
-def permissions_of(call: Call) -> Any:
+def permissions_of(call: Call) -> list[PermissionRow]:
     """Return the permissions of a user."""
     user = call.site.broker.users.get(call.path["user"])
     return [permission_row(one) for one in call.site.server.administration.permissions(user.name)]
@@ -127,14 +130,14 @@ def permissions_of(call: Call) -> Any:
     needs=Needs.ADMINISTRATOR,
     says="Always empty: topic permissions are not supported.",
 )
-def topic_permissions_of(call: Call) -> list[Any]:
+def topic_permissions_of(call: Call) -> Empty:
     """Return an empty list: there are no topic permissions."""
     call.site.broker.users.get(call.path["user"])
     return []
 
 
 @routes.get("/api/permissions", needs=Needs.ADMINISTRATOR, says="List all permissions.", query=LISTING)
-def every_permission(call: Call) -> Any:
+def every_permission(call: Call) -> Listing[PermissionRow]:
     """Return all permissions of all users."""
     found = call.site.server.administration.permissions()
     return answered(found, call.query, row=permission_row, name=lambda one: one.user)
@@ -150,7 +153,7 @@ def _permission(call: Call) -> Permission:
 @routes.get(
     "/api/permissions/{vhost}/{user}", needs=Needs.ADMINISTRATOR, says="Show a user's permissions in a virtual host."
 )
-def one_permission(call: Call) -> Any:
+def one_permission(call: Call) -> PermissionRow:
     """Return one user's permissions in one virtual host."""
     return permission_row(_permission(call))
 
@@ -160,8 +163,10 @@ def one_permission(call: Call) -> Any:
     needs=Needs.ADMINISTRATOR,
     says="Set a user's permissions in a virtual host; applies at once, also to open connections.",
     takes=_PERMISSION,
+    status=201,
+    also={204: None},
 )
-def permit(call: Call) -> Reply:
+def permit(call: Call) -> Reply[None]:
     """Set a user's permissions in a virtual host, also for open connections; 400 if either does not exist."""
     body = body_of(call, *_PATTERNS)
     patterns = [text_of(body, name) for name in _PATTERNS]

@@ -1,6 +1,6 @@
 """Routes for virtual hosts in RabbitMQ's API: list, add and delete them, and list their permissions."""
 
-from typing import Any
+from typing import cast
 
 from holdfast.amqp.connection_report import ConnectionReport
 from holdfast.broker.users import tags_of
@@ -9,7 +9,9 @@ from holdfast.queue import Queue
 from holdfast.web.rabbitmq_api.access import body_of, host_of, hosts_of, text_of
 from holdfast.web.rabbitmq_api.message_stats import message_stats, totals_of
 from holdfast.web.rabbitmq_api.pagination import LISTING, answered, columns_of
+from holdfast.web.rabbitmq_api.response_types import Listing, PermissionRow, VhostRow
 from holdfast.web.rabbitmq_api.serializers import node_name, permission_row, rate
+from holdfast.web.response_types import Empty
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["routes"]
@@ -19,7 +21,7 @@ _AT_ONCE = 20
 """Queues that are deleted at a time; the broker does other work in between."""
 
 
-def _rows(call: Call, hosts: list[VirtualHostRuntime]) -> list[dict[str, Any]]:
+def _rows(call: Call, hosts: list[VirtualHostRuntime]) -> list[VhostRow]:
     def work() -> list[list[Queue]]:
         return [[broker_queue.queue for broker_queue in host.broker_queues.values()] for host in hosts]
 
@@ -29,13 +31,11 @@ def _rows(call: Call, hosts: list[VirtualHostRuntime]) -> list[dict[str, Any]]:
     ]
 
 
-def _row(
-    call: Call, host: VirtualHostRuntime, queues: list[Queue], connections: list[ConnectionReport]
-) -> dict[str, Any]:
+def _row(call: Call, host: VirtualHostRuntime, queues: list[Queue], connections: list[ConnectionReport]) -> VhostRow:
     said = call.site.broker.definitions.vhost(host.name)
     totals = totals_of(queues)
     here = [one for one in connections if one.vhost == host.name]
-    row = {
+    form = {
         "cluster_state": {node_name(): "running"},
         "default_queue_type": "undefined",
         "description": said.description,
@@ -49,19 +49,20 @@ def _row(
         "send_oct": sum(one.sent for one in here),
         "send_oct_details": rate(sum(one.sent_rate for one in here)),
     }
+    row = cast("VhostRow", form)
     if stats := message_stats(totals.flow):
         row["message_stats"] = stats
     return row
 
 
 @routes.get("/api/vhosts", needs=Needs.LOGIN, says="List all virtual hosts.", query=LISTING)
-def every_vhost(call: Call) -> Any:
+def every_vhost(call: Call) -> Listing[VhostRow]:
     """Return all virtual hosts that the caller sees."""
     return answered(_rows(call, hosts_of(call)), call.query, row=lambda one: one, name=lambda one: str(one["name"]))
 
 
 @routes.get("/api/vhosts/{vhost}", needs=Needs.LOGIN, says="Show one virtual host.")
-def one_vhost(call: Call) -> Any:
+def one_vhost(call: Call) -> VhostRow:
     """Return one virtual host."""
     return columns_of(_rows(call, [host_of(call)])[0], call.query.get("columns", ""))
 
@@ -71,8 +72,10 @@ def one_vhost(call: Call) -> Any:
     needs=Needs.ADMINISTRATOR,
     says="Add a virtual host, in which the caller gets all permissions.",
     takes={"type": "object", "properties": {"description": {"type": "string"}, "tags": {"type": ["string", "array"]}}},
+    status=201,
+    also={204: None},
 )
-def put_vhost(call: Call) -> Reply:
+def put_vhost(call: Call) -> Reply[None]:
     """Add a virtual host, in which the caller gets all permissions, or update its metadata."""
     body = body_of(call)
     description = text_of(body, "description") if body.get("description") is not None else None
@@ -104,7 +107,7 @@ def delete_vhost(call: Call) -> None:
 @routes.get(
     "/api/vhosts/{vhost}/permissions", needs=Needs.ADMINISTRATOR, says="List the permissions in a virtual host."
 )
-def permissions_in(call: Call) -> Any:
+def permissions_in(call: Call) -> list[PermissionRow]:
     """Return the permissions in a virtual host."""
     host = call.site.host(call.path["vhost"])
     return [permission_row(one) for one in call.site.server.administration.permissions(vhost=host.name)]
@@ -115,7 +118,7 @@ def permissions_in(call: Call) -> Any:
     needs=Needs.ADMINISTRATOR,
     says="Always empty: topic permissions are not supported.",
 )
-def topic_permissions_in(call: Call) -> list[Any]:
+def topic_permissions_in(call: Call) -> Empty:
     """Return an empty list: there are no topic permissions."""
     call.site.host(call.path["vhost"])
     return []
