@@ -1,6 +1,7 @@
 """Health checks of an installation: settings, limits, disk, clock, versions, ports and the store."""
 
 import contextlib
+import errno
 import importlib.metadata
 import importlib.util
 import json
@@ -23,6 +24,7 @@ from holdfast.backup.manifest import last_backup
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import HoldfastError
 from holdfast.base.files import SystemFiles
+from holdfast.base.paths import local_path
 from holdfast.base.units import format_duration, format_size, plural
 from holdfast.log.layout import HEADER_SIZE, parse_segment_header
 from holdfast.log.segment_files import list_segments
@@ -40,7 +42,7 @@ __all__ = ["BAD", "OK", "WARN", "Check", "Port", "check_modes", "examine"]
 
 OK, WARN, BAD = "ok", "warn", "bad"
 _QUEUE_FILES = 6
-"""Files that a durable queue has open while it is used."""
+"""Open files of a durable queue that is in use."""
 _SPARE_FILES = 256
 _LITTLE_DISK, _LITTLE_INODES = 1 << 30, 10_000
 _SLOW_SYNC_S = 0.05
@@ -48,9 +50,9 @@ _LITTLE_MEMORY = 512 << 20
 _AHEAD_NS = 60 * 1_000_000_000
 _OLD_CHECKPOINT_S = 7 * 86_400
 _OLD_BACKUP_S = 7 * 86_400
-_LOGS_LOOKED_AT = 200
+_LOGS_CHECKED = 200
 _READ_WHOLE = 256 << 20
-"""Stores with more than this are not read whole by the way: `holdfast verify` does that."""
+"""Of stores with more bytes only the last segments are verified; `holdfast verify` reads everything."""
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
 _IN_MEMORY = {"tmpfs", "ramfs"}
 _PACKAGES = {
@@ -71,21 +73,23 @@ class Check:
     """`ok`, `warn` or `bad`."""
     found: str
     advice: str = ""
-    """What to do about it; empty where nothing is to be done."""
+    """What to do; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port that a server is to listen on."""
+    """A port that a server listens on, or would."""
 
     name: str
     host: str
     port: int
     tls: bool = False
+    setting: str = ""
+    """The setting that chooses the port, if it is known."""
 
 
 def examine(
-    data: Path,
+    data: str | os.PathLike[str],
     *,
     settings: Callable[[], object] | None = None,
     ports: Sequence[Port] = (),
@@ -93,31 +97,33 @@ def examine(
     clock: Clock | None = None,
     more: Mapping[str, Callable[[], Iterator[Check]]] | None = None,
 ) -> list[Check]:
-    """Run all checks. One that fails to run (HoldfastError, OSError, ValueError) is a finding, too.
+    """Run all checks of the store in the folder `data`, which need not exist, and of this machine; return the results.
 
-    `settings` loads the configuration, and raises what is wrong with it. `running`: this process serves the store, so
-    that it may be locked, and the ports taken. `more` are checks of the caller, by name.
+    A check that raises a HoldfastError, OSError or ValueError is a BAD result. `settings` loads the configuration, and
+    raises an error if it is invalid. `running`: this process serves the store, and therefore holds its lock and the
+    ports. `more` are checks of the caller, by name.
     """
+    folder = local_path(data)
     now = clock or SystemClock()
-    looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+    parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
         ("configuration", lambda: _settings(settings)),
-        ("open files", lambda: _open_files(data)),
+        ("open files", lambda: _open_files(folder)),
         ("memory", _memory),
-        ("disk", lambda: _disk(data)),
-        ("clock", lambda: _clock(data, now)),
-        ("versions", lambda: _versions(data)),
-        ("store", lambda: _store(data, running)),
-        ("file modes", lambda: check_modes(data)),
-        ("last backup", lambda: _last_backup(data, now)),
-        ("ports", lambda: _ports(ports, running, server_of(data))),
+        ("disk", lambda: _disk(folder)),
+        ("clock", lambda: _clock(folder, now)),
+        ("versions", lambda: _versions(folder)),
+        ("store", lambda: _store(folder, running)),
+        ("file modes", lambda: check_modes(folder)),
+        ("last backup", lambda: _last_backup(folder, now)),
+        ("ports", lambda: _ports(ports, running, server_of(folder))),
         *(more or {}).items(),
     ]
     checks: list[Check] = []
-    for name, look in looks:
+    for name, run in parts:
         try:
-            checks += look()
+            checks += run()
         except (HoldfastError, OSError, ValueError) as error:
-            checks.append(Check(name, BAD, f"it could not be looked at: {error}", "Put right what the message says."))
+            checks.append(Check(name, BAD, f"the check failed: {error}", "Repair what the message names."))
     return checks
 
 
@@ -127,9 +133,9 @@ def _settings(settings: Callable[[], object] | None) -> Iterator[Check]:
     try:
         settings()
     except HoldfastError as error:
-        yield Check("configuration", BAD, str(error), "Correct it: holdfast serve would not start.")
+        yield Check("configuration", BAD, str(error), "Correct it: holdfast serve does not start with it.")
     else:
-        yield Check("configuration", OK, "it can be read, and every setting is known")
+        yield Check("configuration", OK, "valid")
 
 
 def _open_files(data: Path) -> Iterator[Check]:
@@ -137,14 +143,14 @@ def _open_files(data: Path) -> Iterator[Check]:
     queues = len(SystemFiles().list(data / JOURNALS))
     wanted = queues * _QUEUE_FILES + _SPARE_FILES
     most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
-    found = f"{soft} (at most {most}) for {plural(queues, 'queue')}"
+    found = f"limit {soft} (hard limit {most}) for {plural(queues, 'queue')}"
     if most < wanted:
         yield Check(
             "open files",
             WARN,
             found,
-            f"All queues at once want about {wanted}: raise the hard limit (ulimit -Hn, or LimitNOFILE in systemd), or "
-            "queues that rest are closed and opened again.",
+            f"All queues together need about {wanted}: raise the hard limit (ulimit -Hn, or LimitNOFILE in systemd). "
+            "Otherwise idle queues are closed and opened again.",
         )
     else:
         yield Check("open files", OK, found)
@@ -159,9 +165,9 @@ def _memory() -> Iterator[Check]:
         with contextlib.suppress(OSError, ValueError):
             total = min(total, int(Path(path).read_text()))
     if total < _LITTLE_MEMORY:
-        yield Check("memory", WARN, f"{format_size(total)} for this process", "Give it 512 MiB or more.")
+        yield Check("memory", WARN, f"{format_size(total)} available to this process", "Give it 512 MiB or more.")
     else:
-        yield Check("memory", OK, f"{format_size(total)} for this process")
+        yield Check("memory", OK, f"{format_size(total)} available to this process")
 
 
 def _disk(data: Path) -> Iterator[Check]:
@@ -171,21 +177,19 @@ def _disk(data: Path) -> Iterator[Check]:
         "disk space",
         OK if free >= _LITTLE_DISK else WARN,
         f"{format_size(free)} free",
-        "" if free >= _LITTLE_DISK else "Free some: publishers are blocked when there is little left.",
+        "" if free >= _LITTLE_DISK else "Free some space: publishers are blocked below disk_free_limit.",
     )
     inodes = os.statvfs(place)
     if inodes.f_files and inodes.f_favail < _LITTLE_INODES:
-        yield Check(
-            "disk files", WARN, f"{inodes.f_favail} more files fit", "Delete files: each queue needs about ten."
-        )
+        yield Check("disk files", WARN, f"{inodes.f_favail} free inodes", "Delete files: each queue needs about ten.")
     else:
-        yield Check("disk files", OK, f"{inodes.f_favail or 'any number of'} more files fit")
+        yield Check("disk files", OK, f"{inodes.f_favail} free inodes" if inodes.f_files else "no limit of inodes")
     kind = _kind_of(place)
     if kind in _NETWORK:
-        advice = "Use a local disk: over a network neither locks nor syncs can be relied on."
+        advice = "Use a local disk: locks and syncs are not reliable on a network file system."
         yield Check("file system", WARN, kind, advice)
     elif kind in _IN_MEMORY:
-        yield Check("file system", WARN, kind, "It is memory: everything is gone when the machine stops.")
+        yield Check("file system", WARN, kind, "Use a disk: this is memory, and is lost when the machine stops.")
     else:
         yield Check("file system", OK, kind or "unknown")
     yield _sync(place)
@@ -203,8 +207,8 @@ def _sync(place: Path) -> Check:
                 times.append(time.perf_counter() - started)
     except OSError as error:
         return Check(
-            "disk sync", BAD, f"a file in {str(place)!r} cannot be written and synced: {error.strerror}",
-            "Give this user the right to write there, or free some space.",
+            "disk sync", BAD, f"cannot write and sync a file in {str(place)!r}: {error.strerror}",
+            "Give this user write permission there, or free some space.",
         )  # fmt: skip
     middle = sorted(times)[len(times) // 2]
     if middle > _SLOW_SYNC_S:
@@ -212,7 +216,7 @@ def _sync(place: Path) -> Check:
             "disk sync",
             WARN,
             f"a sync takes {format_duration(middle)}",
-            "Each confirmed message waits for one: use a faster disk, or Flush.batch where losing a moment is no harm.",
+            "Each confirmed message waits for a sync: use a faster disk, or Flush.batch if new messages may be lost.",
         )
     return Check("disk sync", OK, f"a sync takes {middle * 1000:.2f} ms")
 
@@ -233,10 +237,10 @@ def _clock(data: Path, clock: Clock) -> Iterator[Check]:
     year = datetime.fromtimestamp(now / 1e9, UTC).year
     first = clock.monotonic()
     if not 2024 <= year < 2100:
-        yield Check("clock", BAD, f"it is the year {year}", "Set the machine's clock, best by NTP.")
+        yield Check("clock", BAD, f"the year is {year}", "Set the machine's clock, preferably by NTP.")
         return
     if clock.monotonic() < first:
-        yield Check("clock", BAD, "its monotonic time goes back", "Restart the machine, or ask who runs it.")
+        yield Check("clock", BAD, "the monotonic clock went back", "Restart the machine, or report it to its operator.")
         return
     ahead = 0
     for folder in _some_logs(data):
@@ -249,8 +253,8 @@ def _clock(data: Path, clock: Clock) -> Iterator[Check]:
         yield Check(
             "clock",
             WARN,
-            f"records are {format_duration(ahead / 1e9)} ahead of it",
-            "The clock was set back: new records get the time of the last ones until it has caught up.",
+            f"records are {format_duration(ahead / 1e9)} ahead of the clock",
+            "The clock was set back: until it catches up, new records get the time of the last one.",
         )
     else:
         yield Check("clock", OK, f"{datetime.fromtimestamp(now / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC")
@@ -266,7 +270,7 @@ def _versions(data: Path) -> Iterator[Check]:
         lacks = f"not installed: {', '.join(missing)}" if missing else ""
         yield Check(what, OK, "; ".join(part for part in (found, lacks) if part))
     if importlib.util.find_spec("pyspark") is not None and shutil.which("java") is None and not _java_home():
-        yield Check("Java", WARN, "pyspark is installed, and no Java is found", "Install Java 17, or set JAVA_HOME.")
+        yield Check("Java", WARN, "pyspark is installed, but Java is not found", "Install Java 17, or set JAVA_HOME.")
     newer = []
     for folder in _some_logs(data):
         for name in ("log.json", "queue.json", "table.json"):
@@ -274,9 +278,9 @@ def _versions(data: Path) -> Iterator[Check]:
                 if json.loads((folder / name).read_text())["format"] > 1:
                     newer.append(str(folder / name))
     if newer:
-        yield Check("formats", BAD, f"{newer[0]} was written by a newer Holdfast", "Update this one.")
+        yield Check("formats", BAD, f"{newer[0]} was written by a newer version of Holdfast", "Update Holdfast.")
     else:
-        yield Check("formats", OK, "everything on disk has a format that this version knows")
+        yield Check("formats", OK, "supported by this version")
 
 
 def _version(module: str) -> str:
@@ -293,21 +297,22 @@ def _java_home() -> bool:
 
 def _store(data: Path, running: bool) -> Iterator[Check]:
     if not data.exists():
-        yield Check("store", OK, f"there is none at {str(data)!r} yet: it is made when something is put into it")
+        yield Check("store", OK, f"no store at {str(data)!r} yet: it is created by the first write")
         return
     yield _lock(data, running)
     left = len(SystemFiles().list(data / DELETING)) + sum(
         name.startswith("~deleted-") for name in SystemFiles().list(data / TABLES)
     )
     if left and not running:
-        yield Check("deletions", WARN, f"{left} not finished", "Open the store: that finishes them.")
+        yield Check("deletions", WARN, f"{left} unfinished", "Open the store for writing: that finishes them.")
     else:
-        yield Check("deletions", OK, "none is unfinished")
+        yield Check("deletions", OK, "none unfinished")
     if (data / STAGING).exists() and not running:
-        yield Check("backups", WARN, f"one that was cut off left {str(data / STAGING)!r}", "Open the store: it goes.")
+        found = f"an interrupted backup left {str(data / STAGING)!r}"
+        yield Check("backups", WARN, found, "Open the store for writing: that removes it.")
     aside = [path.name for path in data.glob("*state.damaged-*")]
     if aside:
-        advice = "They were damaged and built anew: delete them, and check the disk."
+        advice = "They were damaged, and rebuilt. Delete these copies, and check the disk."
         yield Check("states set aside", WARN, ", ".join(aside), advice)
     for name, families in ((STATE, FAMILIES), (TABLE_STATE, TABLE_FAMILIES)):
         if (data / name / "CURRENT").exists():
@@ -322,7 +327,7 @@ def _lock(data: Path, running: bool) -> Check:
         text = (data / LOCK).read_text().strip()
     if SystemFiles().is_locked(data / LOCK):
         return Check("lock", OK, "held by this process" if running else f"held by process {text or '?'}")
-    return Check("lock", OK, "free" + (f"; last held by process {text}, which is gone" if text else ""))
+    return Check("lock", OK, "free" + (f"; last held by process {text}, which has ended" if text else ""))
 
 
 def _state(folder: Path, families: Sequence[str]) -> Check:
@@ -330,25 +335,26 @@ def _state(folder: Path, families: Sequence[str]) -> Check:
         RocksState(folder, read_only=True, families=families).close()
     except HoldfastError as error:
         return Check(
-            folder.name, WARN, str(error), "It is set aside and built anew when the store is opened. Check the disk."
+            folder.name, WARN, str(error), "Check the disk. The state is rebuilt when the store is opened for writing."
         )
-    return Check(folder.name, OK, "it can be opened")
+    return Check(folder.name, OK, "can be opened")
 
 
 def _damage(data: Path) -> Check:
     size = sum(path.stat().st_size for folder in _some_logs(data) for path in folder.rglob("*.data"))
     found = verify_store(data, quick=size > _READ_WHOLE)
-    scope = "the last segments of" if found.quick else "all of"
     if not found.ok:
         first = found.problems[0]
         more = f", and {len(found.problems) - 1} more" if len(found.problems) > 1 else ""
-        text = f"{first.what}: {first.text} ({first.path}){more}"
-        return Check("damage", BAD, text, "See holdfast verify, which says what to do about each.")
-    return Check("damage", OK, f"none in {scope} {plural(found.logs + found.queues + found.tables, 'log')}")
+        path = "" if first.path in first.text else f" ({first.path})"
+        text = f"{first.what}: {first.text}{path}{more}"
+        return Check("damage", BAD, text, "Run holdfast verify: it lists all problems, and what to do.")
+    objects = f"{plural(found.logs, 'log')}, {plural(found.queues, 'queue')} and {plural(found.tables, 'table')}"
+    return Check("damage", OK, f"none in {objects}" + (" (last segments only)" if found.quick else ""))
 
 
 def _checkpoints(data: Path) -> Check:
-    """Check for queues with far more journal than one checkpoint covers, which open slowly."""
+    """Check for queues whose journal was written long after their last checkpoint: they open slowly."""
     slow = []
     for folder in SystemFiles().list(data / JOURNALS):
         names = list_segments(SystemFiles(), data / JOURNALS / folder)
@@ -362,20 +368,20 @@ def _checkpoints(data: Path) -> Check:
         return Check(
             "checkpoints",
             WARN,
-            f"{plural(len(slow), 'queue')} have kept none for a week, as {slow[0]!r}",
-            "They open slowly: look into the log of the process that serves them for why checkpoints fail.",
+            f"{plural(len(slow), 'queue')} without a checkpoint for a week, for example {slow[0]!r}",
+            "Opening them is slow. The log of the process that has the store open says why checkpoints fail.",
         )
-    return Check("checkpoints", OK, "no queue has an old one")
+    return Check("checkpoints", OK, "none is overdue")
 
 
 def _some_logs(data: Path) -> list[Path]:
     roots = (data / LOGS, data / JOURNALS, data / TABLES)
-    folders = [root / name for root in roots for name in SystemFiles().list(root)[:_LOGS_LOOKED_AT]]
+    folders = [root / name for root in roots for name in SystemFiles().list(root)[:_LOGS_CHECKED]]
     return [folder for folder in folders if folder.is_dir()]
 
 
 def check_modes(data: Path) -> Iterator[Check]:
-    """Check who else on this machine can read the store: files in a folder that others cannot enter are safe."""
+    """Check whether other users of this machine can read the store: not if they cannot enter its folder."""
     if not data.is_dir():
         return
     own = stat.S_IMODE(data.stat().st_mode)
@@ -386,11 +392,12 @@ def check_modes(data: Path) -> Iterator[Check]:
             WARN,
             f"every user of this machine can read {str(open_to[0])!r}"
             + (f" and {len(open_to) - 1} more" if len(open_to) > 1 else ""),
-            "Messages and password hashes are in there. Stop the server, and run: "
+            "It contains messages and password hashes. Stop the server, and run: "
             f"chmod -R go-rwx {shlex.quote(str(data))}",
         )
     else:
-        yield Check("file modes", OK, f"{own:04o}: only its owner{' and its group' if own & 0o070 else ''} can read it")
+        readers = "its owner and its group" if own & 0o070 else "its owner"
+        yield Check("file modes", OK, f"{own:04o}: only {readers} can read the store")
 
 
 def _last_backup(data: Path, clock: Clock) -> Iterator[Check]:
@@ -398,21 +405,24 @@ def _last_backup(data: Path, clock: Clock) -> Iterator[Check]:
         return
     taken = last_backup(data)
     if taken is None:
-        yield Check("last backup", WARN, "none was ever taken of this store", "See holdfast backup --help.")
+        yield Check("last backup", WARN, "no backup of this store is recorded", "See holdfast backup --help.")
         return
     age = (clock.time_ns() - taken.time) / 1e9
     found = f"{format_duration(max(0.0, age))} ago, in {taken.path!r}"
     if age > _OLD_BACKUP_S:
-        yield Check("last backup", WARN, found, "Take one: holdfast backup.")
+        yield Check("last backup", WARN, found, "Back up the store: see holdfast backup --help.")
     else:
         yield Check("last backup", OK, found)
 
 
 def _ports(ports: Sequence[Port], running: bool, server: RunningServer | None) -> Iterator[Check]:
     for one in ports:
-        what, place = f"port for {one.name}", f"{one.host}:{one.port}"
+        what, place = (
+            f"port for {one.name}",
+            f"[{one.host}]:{one.port}" if ":" in one.host else f"{one.host}:{one.port}",
+        )
         if running or one.port == 0:
-            yield Check(what, OK, f"{place} is ours" if one.port else "any that is free")
+            yield Check(what, OK, f"{place} is used by this server" if one.port else "any free port")
             continue
         if server is not None and server.has_port(one.host, one.port):
             yield Check(what, OK, f"{place} is used by the server of this store, process {server.process}")
@@ -423,9 +433,11 @@ def _ports(ports: Sequence[Port], running: bool, server: RunningServer | None) -
             try:
                 probe.bind((one.host, one.port))
             except OSError as error:
-                yield Check(
-                    what, BAD, f"{place} cannot be had: {error.strerror}",
-                    "Stop who has it, or choose another port in the configuration.",
-                )  # fmt: skip
+                chosen = f"set {one.setting}" if one.setting else "choose another port in the configuration"
+                if error.errno == errno.EADDRINUSE:
+                    found, advice = f"{place} is in use by another process", f"Stop that process, or {chosen}."
+                else:
+                    found, advice = f"cannot listen on {place}: {error.strerror}", f"Set host, or {chosen}."
+                yield Check(what, BAD, found, advice)
             else:
                 yield Check(what, OK, f"{place} is free")

@@ -45,15 +45,15 @@ Progress = Callable[[int, int], None]
 DEFINITIONS = "holdfast.definitions"
 _SKIPPED = (STATE, TABLE_STATE, STAGING, "transient")
 _TRIES, _PAUSE_S = 5, 0.2
-_LOOKS = 3
-"""How often what seems to be missing beside a live owner is looked for again."""
+_PASSES = 3
+"""How often a problem is checked again while another process has the store open."""
 _QUEUES_AT_ONCE = 200
 _TABLE_ID_BYTES = 4
-"""With so many bytes of a table's id its keys in the state begin."""
-_BACKUP = "Put it back from a backup."
+"""Keys of a table in the state begin with its id, of this many bytes."""
+_BACKUP = "Restore it from a backup."
 _REPAIRED = "Open the store for writing: that repairs it."
 _NOTHING_LOST = "Nothing is lost with it; check the disk."
-_RECORDS = "Restore them from a backup if you need them."
+_RECORDS = "Restore the records from a backup if you need them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,39 +79,39 @@ class StoreVerification:
     bytes: int = 0
     small_files: int = 0
     unchecked_files: int = 0
-    """Small files without a checksum, of earlier versions: they can be read, and that is all that is known of them."""
+    """Small files without a checksum, of earlier versions: they can be read, but damage would not be noticed."""
     quick: bool = False
-    """Whether of each log only the last segment was read."""
+    """Whether only the last segment of each log was read."""
     problems: list[Problem] = field(default_factory=list)
     """Damage and loss."""
     notes: list[Problem] = field(default_factory=list)
-    """What a crash may leave, and costs nothing but time at the next opening."""
+    """Remains of a crash, which cost only time when the store is opened."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is damaged or missing."""
+        """Return whether nothing is damaged or missing."""
         return not self.problems
 
 
 def verify_store(
     path: str | os.PathLike[str], *, quick: bool = False, progress: Progress | None = None, files: Files | None = None
 ) -> StoreVerification:
-    """Check everything in a store. Changes nothing; also works while another process owns it.
+    """Check everything in a store. Changes nothing, and works while another process has it open.
 
-    With `quick`, of each log only the last segment is read.
+    With `quick`, only the last segment of each log is read.
     """
     files, folder = files or SystemFiles(), local_path(path)
     if not files.exists(folder):
         raise NotFound(f"there is no store at {str(folder)!r}: check the path")
     verifier = _Verifier(files, folder, StoreVerification(folder, quick=quick), progress)
     verifier.run()
-    for _ in range(_LOOKS):  # the owner may have made or deleted something meanwhile
+    for _ in range(_PASSES):  # the owner may have created or deleted something meanwhile
         if verifier.is_sure() or not files.is_locked(folder / LOCK):
             break
         time.sleep(_PAUSE_S)
         again = _Verifier(files, folder, StoreVerification(folder, quick=True), None)
         again.run()
-        verifier.keep_what_stays(again.result)
+        verifier.keep_confirmed(again.result)
     return verifier.result
 
 
@@ -125,31 +125,31 @@ class _Verifier:
         self._lock = path / LOCK
         self._progress = progress
         self._ids: dict[Path, bytes] = {}
-        """By folder: the ids of the logs that are known."""
+        """By folder: the ids of logs."""
         self._damaged: set[Path] = set()
         """Folders of logs in which something is damaged or missing."""
         self._log_folders: dict[Path, Path] = {}
         """The folder of a queue's log, by that of its journal."""
         self._queues_in_state: set[str] = set()
         self._tables_in_state: set[int] = set()
-        """Ids of tables of which the state has records."""
+        """Ids of tables that have records in the state."""
         self._sure: set[Problem] = set()
-        """Damage in segments, which no owner makes."""
+        """Damage in segments, which no concurrent change of the owner explains."""
         self._done = self._total = 0
 
     def is_sure(self) -> bool:
-        """Whether no problem may be due to an owner who made or deleted something meanwhile."""
+        """Return whether no problem can be explained by a concurrent change of the owner."""
         return self._sure.issuperset(self.result.problems)
 
-    def keep_what_stays(self, again: StoreVerification) -> None:
-        """Forget problems that another look at the store did not find."""
+    def keep_confirmed(self, again: StoreVerification) -> None:
+        """Drop problems that another pass over the store did not find."""
         found = {(one.what, one.path) for one in again.problems}
         self.result.problems = [
             one for one in self.result.problems if one in self._sure or (one.what, one.path) in found
         ]
 
     def run(self) -> None:
-        """Check everything, from the logs up to what depends on them."""
+        """Check everything: first the logs, then what depends on them."""
         folders = [
             self._path / root / name
             for root in (LOGS, JOURNALS, TABLES)
@@ -197,7 +197,7 @@ class _Verifier:
             self._verify_ends(folder, what, known, segments, mark)
             part = segments[-1:] if self.result.quick else segments
             before = self._done
-            found = verify_segments(part, lambda damage: None, lambda done, total: self._tell(before + done))
+            found = verify_segments(part, lambda damage: None, lambda done, total: self._advance(before + done))
             for damage in found.damage:
                 if not any((damage.path, damage.offset) == (one.path, one.offset) for one in seen):
                     report(damage)
@@ -207,12 +207,12 @@ class _Verifier:
                 self._verify_definitions(what, segments)
         except (HoldfastError, OSError) as error:
             self._damaged.add(folder)
-            self._problem(what, str(folder), f"it cannot be read: {error}", _BACKUP)
+            self._problem(what, str(folder), f"cannot be read: {error}", _BACKUP)
         self._done += self._size(folder)
-        self._tell(self._done)
+        self._advance(self._done)
 
     def _segments(self, folder: Path, report: Callable[[Damage], None]) -> tuple[Watermark | None, list[Segment]]:
-        """Return the watermark and segments that belong together; beside a writer one may be newer than the other."""
+        """Return a watermark and segments that belong together; while a process writes, one may be newer."""
         for attempt in range(_TRIES):
             mark = read_watermark(self._files, folder)
             segments = list(ReadOnlySegments(self._files, folder, self._lock, report).segments.all())
@@ -226,9 +226,9 @@ class _Verifier:
         try:
             known = read_identity(self._files, folder)
         except NewerFormat as error:
-            self._problem(what, str(folder / META), str(error), "Update this Holdfast.")
+            self._problem(what, str(folder / META), str(error), "Update Holdfast.")
             return None
-        except Corrupt:  # which is reported with the other small files
+        except Corrupt:  # reported with the other small files
             return None
         if known is not None:
             self._ids[folder] = known.id
@@ -240,10 +240,10 @@ class _Verifier:
     def _verify_ends(
         self, folder: Path, what: str, known: Identity | None, segments: list[Segment], mark: Watermark | None
     ) -> None:
-        """Check that no segment is missing at either end, and that all are of this log."""
+        """Check that no segment is missing at either end, and that all belong to this log."""
         foreign = [one for one in segments if any(one.log_id) and known is not None and one.log_id != known.id]
         for segment in foreign:
-            self._problem(what, str(segment.path), "the segment belongs to another log", "Move it where it belongs.")
+            self._problem(what, str(segment.path), "the segment belongs to another log", "Move it to that log.")
         start = known.start if known is not None else None
         if start is not None and segments and segments[0].base > start:
             self._lost(folder, what, start, segments[0].base, "the first segment is missing")
@@ -254,7 +254,7 @@ class _Verifier:
                 self._lost(folder, what, end, mark.durable_end, "the last segment is missing")
         elif segments:
             state = "damaged" if self._files.exists(folder / WATERMARK) else "missing"
-            self._note(what, str(folder / WATERMARK), f"the watermark is {state}: the next opening writes another")
+            self._note(what, str(folder / WATERMARK), f"the watermark is {state}: the next opening writes a new one")
         elif start is not None and start > 0:
             self._lost(folder, what, start, start, "all segments are missing")
 
@@ -277,7 +277,7 @@ class _Verifier:
     # Small files
 
     def _verify_small_files(self, folder: Path) -> None:
-        """Check all small files in a folder and those in it, whatever they are for."""
+        """Check all small files in a folder and its subfolders."""
         of_logs = folder.parent == self._path and folder.name in (LOGS, JOURNALS, TABLES)
         for name in self._files.list(folder):
             path = folder / name
@@ -296,7 +296,7 @@ class _Verifier:
         except (FileNotFoundError, IsADirectoryError):  # removed meanwhile, or the folder of a log of that name
             return
         except OSError as error:
-            self._problem(self._label(path.parent), str(path), f"it cannot be read: {error.strerror}", _BACKUP)
+            self._problem(self._label(path.parent), str(path), f"the file cannot be read: {error.strerror}", _BACKUP)
             return
         self.result.small_files += 1
         try:
@@ -320,7 +320,7 @@ class _Verifier:
             self._log_folders[folder] = log
         except (FileNotFoundError, NotADirectoryError):
             if list_segments(self._files, folder):
-                advice = "Open the queue with its settings again, or put the file back from a backup."
+                advice = "Open the queue with its settings again, or restore the file from a backup."
                 self._problem(what, str(folder / QUEUE_META), "the settings of the queue are missing", advice)
             return
         except (ValueError, KeyError, TypeError, AttributeError, HoldfastError):
@@ -329,7 +329,7 @@ class _Verifier:
         if known is None and not self._files.exists(log):
             self._problem(what, str(log), "the log of the queue is missing", _BACKUP)
         elif known is not None and known != log_id:
-            text = "the queue was a view of another log than the one that is there"
+            text = "the log of the queue was replaced by another log"
             self._problem(what, str(folder / QUEUE_META), text, _BACKUP)
         place = log / TAILERS / f"{escape_name(place_of(str(meta['name'])))}.json"
         if known is not None and not self._files.exists(place) and self._files.exists(folder / WATERMARK):
@@ -346,7 +346,7 @@ class _Verifier:
                 journal = self._path / JOURNALS / escape_name(queue)
                 deleting = self._path / DELETING / f"{escape_name(queue)}.json"
                 if not self._files.exists(journal) and not self._files.exists(deleting):
-                    advice = "Open the queue for writing with its settings: it goes on from its last checkpoint."
+                    advice = "Open the queue for writing with its settings: it continues from its last checkpoint."
                     self._problem(f"queue {queue!r}", str(journal), "the journal is missing", advice)
 
     def _verify_table(self, folder: Path) -> None:
@@ -355,7 +355,7 @@ class _Verifier:
             self._problem(self._label(folder), str(folder / TABLE_META), text, _BACKUP)
 
     def _verify_known_logs(self) -> None:
-        """Check that the logs which programs made are there."""
+        """Check that the logs which programs created exist."""
         for name in self._files.list(self._path / KNOWN):
             folder = self._path / LOGS / name.removesuffix(LOG_SUFFIX)
             if name.endswith(LOG_SUFFIX) and not (self._files.exists(folder / META) or self._has_segments(folder)):
@@ -363,20 +363,21 @@ class _Verifier:
                 self._problem(f"log {name_of(folder.name) or folder.name!r}", str(folder), "the log is missing", advice)
 
     def _verify_objects_in_states(self) -> None:
-        """Check that the queues and tables that the states know are there."""
+        """Check that the queues and tables in the states exist."""
         for queue in sorted(self._queues_in_state):
             folder = self._path / JOURNALS / escape_name(queue)
             is_there = self._files.exists(folder / QUEUE_META) or self._has_segments(folder)
             is_deleted = self._files.exists(self._path / DELETING / f"{escape_name(queue)}.json")
-            is_told = any(one.path == str(folder) for one in self.result.problems)
-            if not (is_there or is_deleted or is_told):
-                self._problem(f"queue {queue!r}", str(folder), "the queue is missing: the state knows it", _BACKUP)
+            is_reported = any(one.path == str(folder) for one in self.result.problems)
+            if not (is_there or is_deleted or is_reported):
+                text = "the queue is missing, although the state has its position"
+                self._problem(f"queue {queue!r}", str(folder), text, _BACKUP)
         ids = {self._table_id(folder) for folder in self._folders(TABLES)}
         is_deleting = any(name.startswith("~") for name in self._files.list(self._path / TABLES))
-        if None in ids or is_deleting:  # which says more elsewhere, or is about to go
+        if None in ids or is_deleting:  # reported elsewhere, or about to be deleted
             return
         for id in sorted(self._tables_in_state - ids):
-            text = "a table is missing: the state has records of it"
+            text = "the table is missing, although the state has its records"
             self._problem(f"table with the id {id}", str(self._path / TABLES), text, _BACKUP)
 
     def _table_id(self, folder: Path) -> int | None:
@@ -391,7 +392,8 @@ class _Verifier:
         folder = self._path / INCOMING
         for name in self._files.list(folder):
             if name.endswith(".bad"):
-                self._note("incoming", str(folder / name), "a batch could not be adopted", "See the log of the owner.")
+                advice = "See the log of the process that has the store open."
+                self._note("incoming", str(folder / name), "a batch could not be adopted", advice)
             if not name.endswith(".json") or name == "adopting.json":
                 continue
             with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
@@ -404,7 +406,7 @@ class _Verifier:
         try:
             raw = memoryview(read_file(self._files, path))
             if len(raw) != size:
-                raise Corrupt(f"it has {len(raw)} bytes and had {size}")
+                raise Corrupt(f"it has {len(raw)} bytes instead of {size}")
             for header in read_blocks(self._files, path):
                 if open_block(raw, header).bad:
                     raise Corrupt(f"the block at byte {header.offset} is damaged")
@@ -417,8 +419,8 @@ class _Verifier:
     # States
 
     def _verify_state(self, folder: Path) -> bool:
-        """Read a state through: RocksDB checks each block. Whether it could be read."""
-        advice = "Open the store for writing: it is built again from the logs."
+        """Read a whole state, so that RocksDB checks each block; return whether it could be read."""
+        advice = "Open the store for writing: the state is rebuilt from the logs."
         families = FAMILIES if folder.name == STATE else TABLE_FAMILIES
         if not self._files.list(folder) or not isinstance(self._files, SystemFiles):
             return False
@@ -434,15 +436,15 @@ class _Verifier:
             finally:
                 state.close()
         except (HoldfastError, OSError) as error:
-            self._problem("state", str(folder), f"it is damaged: {error}", advice)
+            self._problem("state", str(folder), f"the state is damaged: {error}", advice)
             return False
         finally:
             self._done += self._size(folder)
-            self._tell(self._done)
+            self._advance(self._done)
         return True
 
     def _compare_with_journals(self) -> None:
-        """Check that the state of each queue holds what its journal alone leads to."""
+        """Check that the state of each queue is what a replay of its journal gives."""
         names = [
             name
             for folder in self._folders(JOURNALS)
@@ -455,7 +457,7 @@ class _Verifier:
         while names:
             some, names = names[:_QUEUES_AT_ONCE], names[_QUEUES_AT_ONCE:]
             found = self._quiet_differences(some)
-            for _ in range(_TRIES if self._is_live() else 0):  # each try sees another moment of a queue that is used
+            for _ in range(_TRIES if self._is_live() else 0):  # a queue in use changes between two readings
                 if any(found.values()):
                     time.sleep(_PAUSE_S)
                     again = self._quiet_differences([name for name, spans in found.items() if spans])
@@ -463,12 +465,12 @@ class _Verifier:
             for name, spans in found.items():
                 if spans:
                     first, end = min(spans)
-                    text = f"it disagrees with the journal about messages, as {first} to {end - 1}"
-                    advice = "Close the store and move the folder away: it is built again from the journals."
+                    text = f"the state contradicts the journal, for example about messages {first} to {end - 1}"
+                    advice = "Close the store and move the folder away: the state is rebuilt from the journals."
                     self._problem(f"state of queue {name!r}", str(self._path / STATE), text, advice)
 
     def _quiet_differences(self, queues: list[str]) -> dict[str, set[tuple[int, int]]]:
-        """As `_differences`, without what is logged where a queue is opened without its state."""
+        """Return `_differences` without the log lines of queues that are opened without their state."""
         loggers = [logging.getLogger(f"holdfast.{name}") for name in ("log", "queue", "state", "store")]
         mine = threading.get_ident()
 
@@ -496,7 +498,7 @@ class _Verifier:
                 except HoldfastError as error:
                     folder = self._path / JOURNALS / escape_name(queue)
                     if not any(queue in one.what for one in self.result.problems):
-                        self._problem(f"queue {queue!r}", str(folder), f"it cannot be opened: {error}", _BACKUP)
+                        self._problem(f"queue {queue!r}", str(folder), f"the queue cannot be opened: {error}", _BACKUP)
         return found
 
     def _reading(self, state: EmptyState | None) -> Store:
@@ -552,13 +554,13 @@ class _Verifier:
         except OSError:
             return 0
 
-    def _tell(self, done: int) -> None:
+    def _advance(self, done: int) -> None:
         if self._progress is not None:
             self._progress(min(done, self._total), self._total)
 
 
 def _queue_in(position: bytes) -> list[str]:
-    """Return the name of the queue that a kept position is of, if it has one; earlier versions did not note it."""
+    """Return the name of the queue of a stored position, if it has one; earlier versions did not store it."""
     try:
         return [str(json.loads(position)["queue"])]
     except (ValueError, KeyError, TypeError):

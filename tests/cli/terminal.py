@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -67,14 +68,17 @@ class Terminal:
     def __init__(self, data: Path) -> None:
         self.data = data
 
-    def __call__(self, command: str, stdin: bytes = b"", *, colors: bool = False) -> Result:
-        """Run a command in this process."""
+    def __call__(self, command: str, stdin: bytes = b"", *, colors: bool = False, width: int | None = None) -> Result:
+        """Run a command in this process; with `width`, as at a terminal that wide, and without its control codes."""
         env = _PLAIN | {"HOLDFAST_DATA": str(self.data)} | (_COLORS if colors else {})
+        if width is not None:
+            env |= {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": str(width)}
         with CliRunner().isolation(input=stdin, env=env) as (out, err, _):
             code = main(shlex.split(command))
             sys.stdout.flush()
             sys.stderr.flush()
-            return Result(code, out.getvalue(), err.getvalue().decode())
+            raw = out.getvalue() if width is None else re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", out.getvalue())
+            return Result(code, raw, err.getvalue().decode())
 
     @contextlib.contextmanager
     def spawn(self, command: str) -> Iterator["subprocess.Popen[bytes]"]:

@@ -27,8 +27,8 @@ def test_a_store_is_backed_up_listed_verified_and_restored(holdfast: Terminal, t
 def test_for_people_it_says_what_is_there(holdfast: Terminal, tmp_path: Path) -> None:
     holdfast("put orders hello")
     text = holdfast(f"backup {tmp_path / 'dest'}").out
-    assert "1 queue" in text and "writers were held" in text
-    assert "whole" in holdfast(f"backup --list {tmp_path / 'dest'}").out
+    assert "1 queue" in text and "writers were blocked" in text
+    assert "intact" in holdfast(f"backup --list {tmp_path / 'dest'}").out
     assert "1 with 1 message" in holdfast(f"restore {tmp_path / 'dest'} --data {tmp_path / 'new'}").out
 
 

@@ -48,7 +48,7 @@ def typed(terminal: Terminal, command: list[str], *answers: str) -> tuple[int, s
             if not part:
                 return process.wait(60), said.decode()
             said += part
-            if left and said.rstrip(b" ").endswith((b"':", b"again:")):
+            if left and said.rstrip(b" ").endswith((b"':", b"password:")):
                 os.write(ours, left.pop(0).encode() + b"\n")
     finally:
         process.kill()
@@ -126,7 +126,7 @@ def test_what_a_user_may_do_is_said_and_taken_back(holdfast: Terminal) -> None:
     assert rows[1] == ["ann", "argon2id", "shop", "^mine", ".*"]
     assert rows[2] == ["guest", "administrator", "argon2id", "/", ".*", ".*", ".*"]
     assert holdfast("user forbid ann --vhost shop --json").json["had"] is True
-    assert "did not before" in holdfast("user forbid ann --vhost shop").out
+    assert "nothing to revoke" in holdfast("user forbid ann --vhost shop").out
 
 
 def test_rights_that_make_no_sense_are_refused(holdfast: Terminal) -> None:
@@ -154,7 +154,7 @@ def test_a_deleted_virtual_host_takes_its_messages_along(holdfast: Terminal, tmp
     holdfast(f"definitions import {tmp_path / 'd.json'}")
     holdfast.put("shop\x1fjobs", b"one", b"two")
     holdfast.put("jobs", b"three")
-    assert "say --yes" in holdfast("vhost delete shop").complaint
+    assert "pass --yes" in holdfast("vhost delete shop").complaint
     assert holdfast("vhost delete shop --yes").out == "deleted the virtual host 'shop' with 1 queue\n"
     assert [line["vhost"] for line in holdfast("vhost list --json").json_lines] == ["/"]
     with holdfast.store() as store:
@@ -180,7 +180,7 @@ def test_definitions_can_be_carried_to_another_store(holdfast: Terminal, tmp_pat
 
 def test_what_cannot_be_imported_is_told(holdfast: Terminal, tmp_path: Path) -> None:
     (tmp_path / "d.json").write_text(json.dumps({"vhosts": [{"name": "/"}], "policies": [{"vhost": "/", "name": "p"}]}))
-    assert "left out: policies: p" in holdfast(f"definitions import {tmp_path / 'd.json'}").err
+    assert "skipped: policies: p" in holdfast(f"definitions import {tmp_path / 'd.json'}").err
     (tmp_path / "d.json").write_text("[]")
     assert "is not a JSON object" in holdfast(f"definitions import {tmp_path / 'd.json'}").complaint
 
@@ -192,7 +192,7 @@ def test_commands_that_read_need_a_store_with_definitions(holdfast: Terminal) ->
     assert "there is no store" in holdfast("user list").complaint
     holdfast.put("jobs", b"one")
     for command in ("user list", "vhost list", "definitions export"):
-        assert "nothing is defined" in holdfast(command).complaint
+        assert "no users, virtual hosts or queues are defined" in holdfast(command).complaint
 
 
 @pytest.mark.parametrize("command", ["user delete guest", "user forbid guest", "vhost delete / --yes"])
@@ -204,9 +204,9 @@ def test_commands_that_change_make_no_store(holdfast: Terminal, command: str) ->
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("--set memory_limit=abc", "--set memory_limit is 'abc', which is no size"),
-        ("--amqp-port abc", "--amqp-port is 'abc', which is no port"),
-        ("--set memory_limit", "--set takes NAME=VALUE"),
+        ("--set memory_limit=abc", "--set memory_limit: 'abc' is not a size (use 1048576, 64KiB or 10GiB)"),
+        ("--amqp-port abc", "--amqp-port: 'abc' is not a port (use a number from 0 to 65535, or none)"),
+        ("--set memory_limit", "is not NAME=VALUE"),
     ],
 )
 def test_a_wrong_setting_is_named_as_it_was_given(holdfast: Terminal, given: str, named: str) -> None:

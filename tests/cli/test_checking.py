@@ -10,7 +10,7 @@ def test_verify_says_that_a_whole_log_is_whole(holdfast: Terminal) -> None:
     result = holdfast("log verify orders")
     assert result.code == 0
     assert result.lines[1].split()[0] == "orders"
-    assert result.lines[1].split()[-1] == "whole"
+    assert result.lines[1].split()[-1] == "intact"
 
 
 def test_verify_checks_all_logs_when_none_is_named(holdfast: Terminal) -> None:
@@ -29,7 +29,7 @@ def test_verify_shows_where_the_damage_is_and_exits_with_1(holdfast: Terminal) -
     path = damage_segment(holdfast.data, "orders", 1, b"record 13")
     result = holdfast("log verify")
     assert result.code == 1
-    assert "1 damaged place" in result.out
+    assert "damaged: 1" in result.out
     row = next(line for line in result.lines if path.name in line)
     assert "1 record from 13" in row and "checksum" in row
     assert result.err == ""
@@ -89,9 +89,9 @@ def test_inspect_shows_what_is_there_to_people(holdfast: Terminal) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "reason"),
     [
-        ("", 2, "say where to look"),
-        ("--offset 1 --sequence 1", 2, "say where to look"),
-        ("--sequence 1 --segment x", 2, "goes with --offset"),
+        ("", 2, "pass --offset BYTE or --sequence N"),
+        ("--offset 1 --sequence 1", 2, "pass --offset BYTE or --sequence N"),
+        ("--sequence 1 --segment x", 2, "--segment is for --offset"),
         ("--sequence 99", 1, "there is no record 99: the log 'orders' holds 0 to 4"),
         ("--offset 99999", 1, "the offset 99999 is outside of"),
         ("--offset 1 --segment 19990101-0001", 1, "no segment '19990101-0001'"),

@@ -46,7 +46,7 @@ def test_a_tailer_holds_segments_back_until_forced(holdfast: Terminal) -> None:
     holdfast.fill("orders", 50, per_segment=10)
     holdfast("log tail orders --name audit -n 15")
     held = holdfast("log compact orders --max-segments 1").lines[-1]
-    assert held.startswith("3 segments more would go, but the tailer 'audit' has yet to read from record 15")
+    assert held.startswith("3 segments more would be dropped, but the tailer 'audit' has not read record 15 yet")
     assert holdfast("log compact orders --max-segments 1 --force --json").json["left"]["start"] == 40
 
 
@@ -54,7 +54,7 @@ def test_compact_without_a_limit_is_refused(holdfast: Terminal) -> None:
     holdfast.fill("orders", 5)
     result = holdfast("log compact orders")
     assert result.code == 2
-    assert result.complaint.startswith("say what may go: --max-age, --max-bytes or --max-segments")
+    assert result.complaint.startswith("pass a limit: --max-age, --max-bytes or --max-segments")
 
 
 def test_compacting_a_log_that_is_not_there_does_not_make_it(holdfast: Terminal) -> None:
@@ -74,5 +74,5 @@ def test_clear_drops_every_record_and_goes_on_with_the_sequences(holdfast: Termi
 def test_clear_keeps_what_a_tailer_has_yet_to_read_unless_forced(holdfast: Terminal) -> None:
     holdfast.fill("orders", 50, per_segment=10)
     holdfast("log tail orders --name audit -n 25")
-    assert "dropped 20 records; 30 left, the next is 50" in holdfast("log clear orders").out
+    assert "dropped 20 records; 30 left, the next sequence is 50" in holdfast("log clear orders").out
     assert "dropped 30 records; 0 left" in holdfast("log clear orders --force").out

@@ -9,7 +9,7 @@ def test_dlq_shows_what_died_and_why(holdfast: Terminal) -> None:
     holdfast.fail("orders", b'{"order": 17}', reason="ValueError: no such customer")
     header, row = holdfast("dlq orders").lines
     assert header.split("  ")[0] == "id"
-    for column in ("was", "attempts", "first failure", "last failure", "cause", "reason", "payload"):
+    for column in ("old id", "attempts", "first failure", "last failure", "cause", "reason", "payload"):
         assert column in header
     assert row.split()[:3] == ["0", "0", "2"]
     assert row.endswith('attempts  ValueError: no such customer  {"order": 17}')
@@ -45,7 +45,7 @@ def test_the_oldest_are_shown_first_and_whether_there_are_more(holdfast: Termina
     holdfast.fail("orders", *(b"%d" % number for number in range(5)))
     lines = holdfast("dlq orders -n 2").lines
     assert [line.split()[0] for line in lines[1:3]] == ["0", "1"]
-    assert lines[-1] == "the first 2: there are more, -n shows them"
+    assert lines[-1] == "These are the first 2; -n shows more."
     assert [letter["id"] for letter in holdfast("dlq orders -n 2 --json").json_lines] == [0, 1]
     assert "more" not in holdfast("dlq orders -n 5").out
 
@@ -59,7 +59,7 @@ def test_on_a_narrow_terminal_every_line_fits(holdfast: Terminal) -> None:
 
 def test_no_dead_letters_is_said(holdfast: Terminal) -> None:
     holdfast("put orders fine")
-    assert holdfast("dlq orders").out == "no dead letters of 'orders'\n"
+    assert holdfast("dlq orders").out == "'orders' has no dead letters\n"
     assert holdfast("dlq orders --json").out == ""
 
 
@@ -68,7 +68,7 @@ def test_a_queue_without_dead_letters_says_so(holdfast: Terminal) -> None:
     for command in ("dlq orders.dead", "redrive orders.dead --all"):
         result = holdfast(command)
         assert result.code == 1
-        assert result.complaint.startswith("the queue 'orders.dead' has no queue for dead letters")
+        assert result.complaint.startswith("the queue 'orders.dead' has no dead-letter queue")
 
 
 def test_redrive_moves_those_that_were_named(holdfast: Terminal) -> None:
@@ -84,7 +84,7 @@ def test_redrive_moves_all_where_nobody_can_be_asked(holdfast: Terminal) -> None
     holdfast.fail("orders", b"a", b"b")
     expected = {"queue": "orders", "from": "orders.dead", "redriven": 2}
     assert holdfast("redrive orders --all --json").json == expected
-    assert holdfast("redrive orders --all").out == "no dead letters of 'orders'\n"
+    assert holdfast("redrive orders --all").out == "'orders' has no dead letters\n"
 
 
 def test_one_unknown_id_keeps_all_from_being_moved(holdfast: Terminal) -> None:
@@ -101,7 +101,7 @@ def test_redrive_wants_to_know_which(holdfast: Terminal, command: str) -> None:
     holdfast.fail("orders", b"a")
     result = holdfast(command)
     assert result.code == 2
-    assert result.complaint.startswith("say which: the IDs of dead letters, or --all")
+    assert result.complaint.startswith("pass the IDs of dead letters, or --all")
 
 
 @pytest.mark.parametrize(("answer", "moved"), [("y\n", 2), ("n\n", 0), ("\n", 0), ("\x04", 0)])

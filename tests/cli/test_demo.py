@@ -33,8 +33,8 @@ def test_the_demo_kills_a_writer_and_loses_nothing(holdfast: Terminal, tmp_path:
     assert figures["published"] == 2000
     assert figures["backup_bytes"] > 0
     kept_promises = [one["text"] for one in figures["promises"] if one["kept"]]
-    assert "every payment that was confirmed over AMQP is there after it" in kept_promises
-    assert "the backup has every payment and every customer" in kept_promises
+    assert "every payment confirmed over AMQP survived the kill" in kept_promises
+    assert "the backup contains every payment and every customer" in kept_promises
 
 
 def test_the_demo_kills_a_worker_and_neither_loses_nor_doubles_an_order(holdfast: Terminal, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_the_demo_would_notice_a_record_that_is_missing(holdfast: Terminal, monk
     result = holdfast("demo --no-spark --no-serve --records 2000 --orders 1000 --no-pause")
     assert result.code == 1
     assert "BROKEN" in result.out
-    assert result.err.startswith("holdfast: the demo found a broken promise")
+    assert result.err.startswith("holdfast: the demo found broken guarantees")
     assert "no confirmed record is missing" in result.err
 
 
@@ -104,7 +104,7 @@ def test_the_demo_leaves_nothing_behind_when_it_is_told_to_end(tmp_path: Path, n
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         said = ""
-        while "Ctrl-C ends it" not in said:
+        while "Press Ctrl-C to stop." not in said:
             said = process.stdout.readline()
             assert said, "it ended before it was told to"
         assert list(tmp_path.glob("holdfast-demo-*"))

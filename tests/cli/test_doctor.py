@@ -33,12 +33,20 @@ def test_where_all_is_well_every_check_says_what_it_found(holdfast: Terminal) ->
     assert all(line["found"] for line in result.json_lines)
 
 
+def test_a_folder_may_be_given_as_text(tmp_path: Path) -> None:
+    with library.open(tmp_path / "data") as store:
+        store.queue("orders").put(b"hello")
+    checks = examine(str(tmp_path / "data"))
+    assert [one.name for one in checks] == [one.name for one in examine(tmp_path / "data")]
+    assert "1 queue" in found(checks, "damage").found
+
+
 def test_a_setting_that_does_not_exist_is_bad(holdfast: Terminal, tmp_path: Path) -> None:
     config = tmp_path / "holdfast.toml"
     config.write_text("amqp_prot = 1\n")
     result = holdfast(f"doctor --config {config}")
     assert result.code == 1
-    assert "amqp_prot" in result.out and "would not start" in result.out
+    assert "amqp_prot" in result.out and "does not start" in result.out
 
 
 @pytest.mark.parametrize("port", ["amqps_port", "https_port"])
@@ -104,4 +112,4 @@ def test_who_has_the_store_open_is_said(tmp_path: Path) -> None:
     with library.open(tmp_path / "data") as store:
         store.queue("orders").put(b"x")
         assert "held by" in found(examine(tmp_path / "data"), "lock").found
-    assert "gone" in found(examine(tmp_path / "data"), "lock").found
+    assert "which has ended" in found(examine(tmp_path / "data"), "lock").found

@@ -60,7 +60,7 @@ def test_a_file_in_place_of_the_store_is_one_line(holdfast: Terminal, command: s
         ("log cat orders --tsart 1", "--tsart"),
         ("lgo", "'lgo'"),
         ("log cat a b", "b"),
-        ("log compact orders --max-age 7", "'7' is not a duration"),
+        ("log compact orders --max-age 7y", "'7y' is not a duration"),
     ],
 )
 def test_a_usage_error_is_one_line_and_exit_code_2(holdfast: Terminal, command: str, reason: str) -> None:

@@ -53,14 +53,34 @@ def test_many_messages_are_taken_in_order(holdfast: Terminal) -> None:
     assert holdfast("stats orders --json").json["ready"] == 100
 
 
-def test_an_empty_queue_gives_nothing_and_that_is_no_error(holdfast: Terminal) -> None:
+@pytest.mark.parametrize("options", ["", " --json", " -n 5", " --no-ack", " --nack no", " --format raw", " --wait 0"])
+def test_get_from_an_empty_queue_says_so_and_exits_with_1(holdfast: Terminal, options: str) -> None:
     holdfast("put orders only")
-    holdfast("get orders")
-    for command in ("get orders", "peek orders"):
-        result = holdfast(command)
-        assert (result.code, result.out, result.err) == (0, "", "holdfast: no message of 'orders' is ready\n")
-        assert holdfast(f"{command} --json").out == ""
-        assert holdfast(f"{command} --json").err == ""
+    assert holdfast("get orders").code == 0
+    result = holdfast(f"get orders{options}")
+    assert (result.code, result.out, result.err) == (1, "", "holdfast: no message is ready in 'orders'\n")
+
+
+@pytest.mark.parametrize("options", ["", " --json"])
+def test_peek_into_an_empty_queue_says_so_and_is_no_error(holdfast: Terminal, options: str) -> None:
+    holdfast("put orders -")
+    result = holdfast(f"peek orders{options}")
+    assert (result.code, result.out, result.err) == (0, "", "holdfast: no message is ready in 'orders'\n")
+
+
+def test_fewer_messages_than_asked_for_are_no_error(holdfast: Terminal) -> None:
+    holdfast("put orders one two")
+    assert holdfast("get orders -n 5 --format raw").code == 0
+
+
+def test_a_duration_may_be_a_number_of_seconds(holdfast: Terminal) -> None:
+    began = time.time_ns()
+    assert holdfast("put orders held").code == 0
+    assert holdfast("put orders later --delay 3600").code == 0
+    assert holdfast("get orders --wait 60 --lease 3600 --no-ack --format raw").out == "held"
+    (lease,), (delayed,) = (holdfast(f"{what} orders --json").json_lines for what in ("leases", "delayed"))
+    for end in (lease["expires_at"], delayed["due_at"]):
+        assert 3600 <= (end - began) / 1e9 < 4200
 
 
 def test_why_there_is_nothing_is_said(holdfast: Terminal) -> None:
@@ -69,14 +89,14 @@ def test_why_there_is_nothing_is_said(holdfast: Terminal) -> None:
     holdfast("put orders held")
     holdfast("get orders --no-ack")
     said = holdfast("get orders").err
-    assert said.startswith("holdfast: no message of 'orders' is ready (1 delayed, the next for 59 min")
+    assert said.startswith("holdfast: no message is ready in 'orders' (1 delayed, the next due in 59 min")
     assert said.endswith("1 leased; 1 dead letter)\n")
 
 
 def test_without_ack_a_message_comes_again_when_its_lease_has_run_out(holdfast: Terminal) -> None:
     holdfast("put orders hello")
     first = holdfast("get orders --no-ack --lease 50ms")
-    assert "held until the lease runs out, and then delivered again: 1 message" in first.err
+    assert "not acknowledged, redelivered when the lease expires: 1 message" in first.err
     again = holdfast("get orders --wait 5s --json").json
     assert (again["id"], again["attempt"]) == (0, 2)
 
@@ -86,8 +106,10 @@ def test_a_nacked_message_comes_again_and_then_is_a_dead_letter(holdfast: Termin
         from holdfast import Backoff
 
         store.queue("orders", max_attempts=2, backoff=Backoff(base=0)).put(b"bad")
-    assert holdfast("get orders --nack 'out of stock'").err == "holdfast: failed: 1 message to come again\n"
-    assert holdfast("get orders --nack 'still none'").err == "holdfast: failed: 1 message in 'orders.dead'\n"
+    assert holdfast("get orders --nack 'out of stock'").err == "holdfast: failed: 1 message to be redelivered\n"
+    assert (
+        holdfast("get orders --nack 'still none'").err == "holdfast: failed: 1 message dead-lettered to 'orders.dead'\n"
+    )
     letter = holdfast("dlq orders --json").json
     assert (letter["payload"], letter["reason"], letter["attempts"]) == ("bad", "still none", 2)
 
@@ -127,7 +149,7 @@ def test_peek_tells_how_often_a_message_failed(holdfast: Terminal) -> None:
         ("--nack x --no-ack", "choose one"),
         ("-n 0", "'-n'"),
         ("--wait long", "'long' is not a duration"),
-        ("--lease 7", "'7' is not a duration"),
+        ("--lease 7y", "'7y' is not a duration"),
     ],
 )
 def test_get_refuses_what_it_cannot_understand(holdfast: Terminal, options: str, reason: str) -> None:

@@ -31,11 +31,10 @@ def test_import_says_what_it_brought_and_what_it_left(holdfast: Terminal, old: P
         "imported": "25 messages",
         "dead letters": f"1 from {old.parent / 'dlq'}",
         "expired": "1",
-        "delivered before": "3 left out (--all takes them)",
+        "delivered before": "3 skipped (--all imports them)",
     }
     assert result.err == (
-        "holdfast: not taken along: the deduplication ids that LedgerQ still remembers (1): "
-        "it keeps only their digests\n"
+        "holdfast: not imported: the deduplication ids that LedgerQ still remembers (1): it keeps only their digests\n"
     )
 
 
@@ -112,7 +111,7 @@ def test_a_source_that_cannot_be_written_is_no_obstacle(holdfast: Terminal, old:
 def test_a_store_in_the_source_is_refused(holdfast: Terminal, old: Path, where: str) -> None:
     result = holdfast(f"import ledgerq {old} jobs --data {old.parent / where}")
     assert result.code == 1
-    assert "where nothing may be written" in result.complaint
+    assert "which is only read" in result.complaint
     assert not list(old.parent.rglob("LOCK"))
 
 

@@ -27,7 +27,7 @@ def test_purge_and_seek_do_nothing_where_nobody_can_be_asked(holdfast: Terminal)
     for command in ("purge orders", "seek orders --end", "seek orders --start"):
         result = holdfast(command)
         assert result.code == 2
-        assert result.complaint.startswith("there is nobody to ask: say --yes if it is meant")
+        assert result.complaint.startswith("refusing to")
     assert holdfast("stats orders --json").json["ready"] == 2
 
 
@@ -59,7 +59,7 @@ def test_seek_to_the_end_gives_up_what_waits(holdfast: Terminal) -> None:
 def test_seek_to_an_id(holdfast: Terminal) -> None:
     holdfast("put orders a b c d")
     holdfast("get orders -n 2")
-    assert holdfast("seek orders --to 1 --yes").out == "'orders' stands at 1: 3 messages to deliver\n"
+    assert holdfast("seek orders --to 1 --yes").out == "moved 'orders' to 1: 3 messages to deliver\n"
     assert holdfast("get orders -n 9 --format raw").out == "b\nc\nd"
     assert holdfast("seek orders --to 4 --yes --json").json["to_deliver"] == 0
 
@@ -88,11 +88,11 @@ def test_at_a_terminal_seek_says_what_it_means_and_asks(holdfast: Terminal) -> N
     code, said = holdfast.converse("seek orders --start", "n\n")
     assert code == 1
     said = " ".join(said.split())
-    assert "Let 'orders' stand at 0? It means: 3 messages to deliver, 1 of them again; 1 lease void. [y/N]" in said
+    assert "Move 'orders' to 0: 3 messages to deliver, 1 of them again; 1 lease void. Continue? [y/N]" in said
     code, said = holdfast.converse("seek orders --end", "y\n")
     assert code == 0
-    assert "0 messages to deliver; 2 messages given up; 1 lease void." in " ".join(said.split())
-    assert "'orders' stands at 3: 0 messages to deliver" in said
+    assert "0 messages to deliver; 2 messages dropped; 1 lease void." in " ".join(said.split())
+    assert "moved 'orders' to 3: 0 messages to deliver" in said
 
 
 @pytest.mark.parametrize("options", ["", "--start --end", "--to 1 --time 1h"])
@@ -100,7 +100,7 @@ def test_seek_wants_one_place(holdfast: Terminal, options: str) -> None:
     holdfast("put orders a")
     result = holdfast(f"seek orders {options} --yes")
     assert result.code == 2
-    assert result.complaint.startswith("say where to, once: --to ID, --time TIME, --start or --end")
+    assert result.complaint.startswith("pass one of --to ID, --time TIME, --start or --end")
 
 
 def test_seek_beyond_the_log_is_refused(holdfast: Terminal) -> None:

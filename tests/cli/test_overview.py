@@ -91,7 +91,7 @@ def test_a_forgotten_tailer_is_gone_even_while_the_log_is_written(holdfast: Term
     for name in ("audit", "billing"):
         holdfast(f"log tail orders --name {name}")
     with holdfast.store():
-        assert holdfast("log tailers orders --forget audit").out == "forgot the tailer 'audit' of 'orders'\n"
+        assert holdfast("log tailers orders --forget audit").out == "deleted the tailer 'audit' of 'orders'\n"
         forgotten = holdfast("log tailers orders --forget billing --json").json
     assert forgotten == {"log": "orders", "forgotten": "billing"}
     assert holdfast("log tailers orders --json").json["tailers"] == []

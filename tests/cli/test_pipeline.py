@@ -77,7 +77,7 @@ def test_what_is_not_given_is_left_to_the_pipeline() -> None:
 @pytest.mark.parametrize(
     ("pairs", "reason"),
     [
-        (["log=a", "nix=1"], "sample has no option 'nix'; there are: log, limit, share, out, since,"),
+        (["log=a", "nix=1"], "sample has no option 'nix'; its options are: log, limit, share, out, since,"),
         (["log=a", "limit=ten"], "--limit takes a whole number, not 'ten'"),
         (["log=a", "dry_run=maybe"], "--dry-run takes true or false, not 'maybe'"),
         (["log=a", "form=xml"], "--form takes parquet or csv, not 'xml'"),
@@ -128,8 +128,8 @@ def test_each_pipeline_is_a_command_that_explains_its_options(holdfast: Terminal
 def test_what_the_command_line_cannot_mean_is_a_usage_error(holdfast: Terminal) -> None:
     for command, code, reason in (
         ("pipeline run nix", 1, "there is no pipeline 'nix'; there are: archive, "),
-        ("pipeline run verify -o logs=1", 2, "verify has no option 'logs'; there are: log"),
-        ("pipeline run verify --conf a=b", 2, "--conf takes a setting of Spark like spark.driver.memory=4g, not 'a=b'"),
+        ("pipeline run verify -o logs=1", 2, "verify has no option 'logs'; its options are: log"),
+        ("pipeline run verify --conf a=b", 2, "--conf 'a=b' is not a Spark setting"),
         ("pipeline verify --logs x", 2, "No such option: --logs"),
         ("pipeline verify --log", 2, "requires an argument (see holdfast pipeline verify --help)"),
     ):
@@ -153,7 +153,7 @@ sys.exit(max(main(["pipeline", "verify", "--data", {str(tmp_path)!r}]), main(["p
     assert done.returncode == 1, done.stderr
     assert done.stdout.endswith("---\n")
     first, second = done.stderr.splitlines()
-    assert first.startswith('holdfast: this needs Spark: pip install "holdfast[spark]"')
+    assert first.startswith('holdfast: pipelines need Spark: pip install "holdfast[spark]"')
     assert second == first
 
 

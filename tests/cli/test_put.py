@@ -66,6 +66,12 @@ def test_lines_carry_what_was_given_for_all(holdfast: Terminal) -> None:
     assert [(each["key"], each["headers"], each["priority"]) for each in messages] == [("k", {"a": "b"}, 7)] * 2
 
 
+def test_a_priority_goes_up_to_that_of_queues(holdfast: Terminal) -> None:
+    holdfast("put orders nine --priority 9")
+    assert holdfast("put orders most --priority 255").code == 0
+    assert [each["priority"] for each in holdfast("get orders -n 2 --json").json_lines] == [255, 9]
+
+
 def test_the_highest_priority_comes_first(holdfast: Terminal) -> None:
     holdfast("put orders low")
     holdfast("put orders high --priority 9")
@@ -87,7 +93,7 @@ def test_a_message_whose_time_to_live_is_over_is_not_delivered(holdfast: Termina
 
 def test_a_duplicate_is_not_written_and_that_is_said(holdfast: Terminal) -> None:
     assert holdfast("put orders once --dedup order-17").out == "0\n"
-    assert holdfast("put orders twice --dedup order-17").out == "0 (already there: not written again)\n"
+    assert holdfast("put orders twice --dedup order-17").out == "0 (duplicate: not written again)\n"
     again = holdfast("put orders twice --dedup order-17 --json").json
     assert again == {"queue": "orders", "count": 1, "first": 0, "last": 0, "duplicate": True}
     assert payloads(holdfast) == ["once"]
@@ -124,9 +130,10 @@ def test_a_full_queue_that_refuses_says_so(holdfast: Terminal) -> None:
         ("put orders x --file y", "not both"),
         ("put orders - x", "no other PAYLOAD"),
         ("put orders x --header lonely", "not of the form K=V"),
-        ("put orders x --priority 10", "--priority"),
+        ("put orders x --priority 256", "--priority"),
+        ("put orders x --priority -1", "--priority"),
         ("put orders x --delay soon", "'soon' is not a duration"),
-        ("put orders x --ttl 5", "'5' is not a duration"),
+        ("put orders x --ttl 5x", "'5x' is not a duration"),
         ("put orders a b --dedup x", "the id of one message"),
         ("put orders - --dedup x", "the id of one message"),
     ],

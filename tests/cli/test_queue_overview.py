@@ -53,12 +53,12 @@ def test_stats_shows_what_waits_what_is_held_and_what_failed(holdfast: Terminal)
     holdfast("get orders --no-ack")
     lines = [" ".join(line.split()) for line in holdfast("stats orders").lines]
     assert lines[0] == "orders"
-    assert re.fullmatch(r"ready 1 the oldest for .* m?s", lines[1])
-    assert re.fullmatch(r"delayed 1 the next for 59 min .*", lines[2])
+    assert re.fullmatch(r"ready 1 oldest: .* m?s", lines[1])
+    assert re.fullmatch(r"delayed 1 next due in 59 min .*", lines[2])
     assert lines[3:5] == ["leased 1 in 1 lease", "dead 1 see holdfast dlq orders"]
     assert "acked 1" in lines
-    assert "given up 1 moved to the dead letters" in lines
-    assert "leases of 30 s; 2 attempts, then to orders.dead" in lines
+    assert "dead-lettered 1" in lines
+    assert "lease 30 s; 2 attempts, then dead-lettered to orders.dead" in lines
 
 
 def test_stats_as_json_has_every_figure(holdfast: Terminal) -> None:
@@ -84,7 +84,7 @@ def test_a_dedup_window_that_had_to_be_shortened_is_told(holdfast: Terminal) -> 
         queue = store.queue("orders", dedup_limit=2)
         for number in range(5):
             queue.put(b"x", dedup=str(number))
-    assert "instead of 5 min: it keeps at most 2 ids" in holdfast("stats orders").out
+    assert "instead of 5 min: at most 2 ids are kept" in holdfast("stats orders").out
     assert holdfast("stats orders --json").json["dedup_shortened"] is True
 
 

@@ -88,14 +88,14 @@ def test_get_shows_a_record_as_it_was(holdfast: Terminal, keys: list[str]) -> No
         then = holdfast(f"table get Account {keys[0]} --as-of {point} --json").json
         assert then["value"]["name"] == "Ada"
     gone = holdfast(f"table get Account {keys[0]} --as-of 1d")
-    assert gone.complaint == f"Account has no record {keys[0]} as of 1d"
+    assert gone.complaint == f"the table 'Account' has no record {keys[0]} as of 1d"
 
 
 def test_a_deleted_record_is_shown_to_who_asks_for_it(holdfast: Terminal, keys: list[str]) -> None:
     holdfast(f"table delete Account {keys[0]}")
     result = holdfast(f"table get Account {keys[0]}")
     assert result.code == 1
-    assert result.complaint == f"the record {keys[0]} of Account is deleted: see it with --include-deleted"
+    assert result.complaint == f"the record {keys[0]} of 'Account' is deleted: --include-deleted shows it"
     assert holdfast(f"table get Account {keys[0]} --include-deleted --json").json["deleted"] is True
 
 
@@ -132,7 +132,7 @@ def test_scan_gives_pages_that_a_cursor_joins(holdfast: Terminal, keys: list[str
         cursor = f"--cursor {last['cursor']}"
     assert found == ["4@x", "3@x", "2@x", "1@x", "0@x"]
     said = holdfast("table scan Account --limit 2").err
-    assert said.startswith("holdfast: there are more: go on with --cursor ")
+    assert said.startswith("holdfast: there are more records: continue with --cursor ")
 
 
 def test_scan_reads_the_past(holdfast: Terminal, keys: list[str]) -> None:
@@ -155,7 +155,7 @@ def test_a_scan_of_the_whole_table_must_be_allowed(holdfast: Terminal, keys: lis
     assert refused.code == 1
     assert 'add Index("age") to it, or give --allow-table-scan' in refused.complaint
     allowed = holdfast("table scan Account --where 'age > 3' --allow-table-scan")
-    assert (allowed.code, allowed.out, allowed.err) == (0, "", "holdfast: no record of 'Account' fits\n")
+    assert (allowed.code, allowed.out, allowed.err) == (0, "", "holdfast: no record in 'Account' matches\n")
 
 
 def test_explain_tells_the_way_and_shows_no_record(holdfast: Terminal, keys: list[str]) -> None:
@@ -169,7 +169,7 @@ def test_explain_tells_the_way_and_shows_no_record(holdfast: Terminal, keys: lis
 def test_a_filter_that_is_none_is_a_usage_error_that_says_where(holdfast: Terminal, keys: list[str]) -> None:
     refused = holdfast("table scan Account --where 'name == \"Ada\" and nome == 3'")
     assert refused.code == 2
-    assert refused.complaint.startswith("--where, at character 19, nome: Account has no field 'nome'")
+    assert refused.complaint.startswith("--where: at character 19, nome: Account has no field 'nome'")
 
 
 def test_many_records_are_all_shown(holdfast: Terminal) -> None:
@@ -220,7 +220,8 @@ def test_changes_of_all_records_that_fit(holdfast: Terminal, keys: list[str]) ->
     assert [line["key"] for line in lines] == [keys[1], keys[3]]
     assert [one["values"] for line in lines for one in line["versions"]] == [{"name": "Bob"}] * 2
     assert (
-        holdfast("table changes Account --from 2100-01-01T00:00:00Z").err == "holdfast: no change of 'Account' fits\n"
+        holdfast("table changes Account --from 2100-01-01T00:00:00Z").err
+        == "holdfast: no change in 'Account' matches\n"
     )
 
 
@@ -282,7 +283,7 @@ def test_an_unknown_table_is_one_line_that_names_those_there_are(
     ("command", "reason"),
     [
         ("table get Account", "KEY"),
-        ("table get Account a?b", "is no key"),
+        ("table get Account a?b", "is not a key"),
         ("table get Account AAAA --as-of yesterday", "neither a version nor a time"),
         ("table scan Account --limit -1", "--limit"),
         ("table add Account", "nothing to add"),
@@ -290,7 +291,7 @@ def test_an_unknown_table_is_one_line_that_names_those_there_are(
         ("table add Account - --key AAAA", "the key of one record"),
         ("table change Account AAAA", "nothing to change"),
         ("table delete Account AAAA BBBB --if-version 1", "the version of one record"),
-        ("table delete Account AAAA --hard", "say --yes"),
+        ("table delete Account AAAA --hard", "pass --yes"),
     ],
 )
 def test_a_command_that_makes_no_sense_is_refused(
@@ -363,4 +364,4 @@ def test_a_table_with_sensitive_fields_is_opened_with_its_keyring(
     for command in (f"get Patient {patient}", "scan Patient", f"delete Patient {patient}"):
         refused = holdfast(f"table {command}")
         assert refused.code == 2
-        assert "Patient has sensitive fields (number): say --keyring FILE" in refused.complaint
+        assert "Patient has sensitive fields (number): pass --keyring FILE" in refused.complaint

@@ -184,13 +184,13 @@ def test_a_record_that_is_not_there_cannot_be_changed(holdfast: Terminal, key: s
 def test_a_deleted_record_can_be_brought_back(holdfast: Terminal, key: str) -> None:
     assert holdfast(f"table delete Account {key}").out == "deleted: 1 record\n"
     assert holdfast(f"table get Account {key}").code == 1
-    assert holdfast(f"table undelete Account {key}").out == "brought back: 1 record\n"
+    assert holdfast(f"table undelete Account {key}").out == "restored: 1 record\n"
     assert value(holdfast, key)["email"] == "0@x"
 
 
 def test_a_hard_delete_forgets_the_record_and_its_past(holdfast: Terminal, key: str) -> None:
     version = holdfast(f"table get Account {key} --json").json["version"]
-    assert holdfast(f"table delete Account {key} --hard --yes").out == "forgotten: 1 record\n"
+    assert holdfast(f"table delete Account {key} --hard --yes").out == "permanently deleted: 1 record\n"
     assert holdfast(f"table get Account {key} --include-deleted").code == 1
     assert holdfast(f"table get Account {key} --as-of {version}").code == 1
     assert holdfast(f"table undelete Account {key}").code == 1
@@ -200,7 +200,7 @@ def test_a_hard_delete_forgets_the_record_and_its_past(holdfast: Terminal, key: 
 def test_a_hard_delete_asks_first(holdfast: Terminal, key: str, answer: str, code: int, left: int) -> None:
     ended, said = holdfast.converse(f"table delete Account {key} --hard", answer)
     assert ended == code
-    assert "for good? [y/N]" in said
+    assert "with all versions? [y/N]" in said
     assert holdfast("table list --json").json["tables"][0]["records"] == left
 
 

@@ -53,6 +53,9 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         ("500ms", timedelta(seconds=0.5)),
         ("1.5h", timedelta(minutes=90)),
         ("0s", timedelta(0)),
+        ("60", timedelta(minutes=1)),
+        (" 0.5 ", timedelta(seconds=0.5)),
+        ("0", timedelta(0)),
         ("1H 5M", timedelta(minutes=65)),
     ],
 )
@@ -60,10 +63,16 @@ def test_a_duration_is_read_as_meant(text: str, expected: timedelta) -> None:
     assert parse_duration(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "7", "-7d", "7y", "d", "1h-5m", "9" * 30 + "w"])
+@pytest.mark.parametrize("text", ["", "-7d", "-7", "7y", "d", "1h-5m", "1h30", "1 5", "9" * 30 + "w", "9" * 400])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["60", "2026"])
+def test_a_bare_number_is_a_duration_and_not_a_time(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not a time"):
+        parse_time(text)
 
 
 def test_a_relative_time_is_that_long_ago() -> None:

@@ -14,11 +14,19 @@ from holdfast.base.units import parse_duration, parse_size
 __all__ = ["PREFIX", "Settings", "describe", "load"]
 
 PREFIX = "HOLDFAST_"
-"""What the environment variable of a setting begins with; the rest is its name in capitals."""
+"""The environment variable of a setting is this prefix and the name of the setting in capitals."""
 
 
-_KINDS = {"paths": "list of absolute paths"}
-"""How a kind is called in errors, where its own name would not do."""
+_KINDS = {
+    "flag": "a flag (use true or false)",
+    "list of addresses": "a list of addresses (use 127.0.0.1,::1)",
+    "number": "a whole number (use 0 or more)",
+    "paths": "a list of absolute paths (use /srv/backups)",
+    "port": "a port (use a number from 0 to 65535, or none)",
+    "seconds": "a duration (use 30 or 30s)",
+    "size": "a size (use 1048576, 64KiB or 10GiB)",
+}
+"""The kinds of settings, as errors describe them."""
 
 
 def _setting(default: Any, kind: str, help: str) -> Any:
@@ -32,30 +40,35 @@ class Settings:
     host: str = _setting(
         "127.0.0.1,::1",
         "list of addresses",
-        "The addresses to listen on, with commas or as a list; `::` for all, `0.0.0.0` for all of IPv4.",
+        "Addresses to listen on, separated by commas or as a list; `::` for all, `0.0.0.0` for all of IPv4.",
     )
-    amqp_port: int | None = _setting(5672, "port", "The port for AMQP; 0 takes a free one, `none` listens on none.")
-    amqps_port: int | None = _setting(None, "port", "The port for AMQP over TLS, usually 5671.")
-    http_port: int | None = _setting(15672, "port", "The port for the management page and the HTTP API.")
-    https_port: int | None = _setting(None, "port", "The same over TLS, usually 15671.")
-    http_hosts: str = _setting("", "text", "Names, with commas, by which browsers reach the page, beside localhost.")
+    amqp_port: int | None = _setting(5672, "port", "AMQP port; 0: any free port, `none`: disabled.")
+    amqps_port: int | None = _setting(None, "port", "AMQP port with TLS, usually 5671.")
+    http_port: int | None = _setting(15672, "port", "Port of the management page and the HTTP API.")
+    https_port: int | None = _setting(None, "port", "The same with TLS, usually 15671.")
+    http_hosts: str = _setting(
+        "", "text", "Host names of this server for browsers, separated by commas, in addition to localhost."
+    )
     http_connections: int = _setting(
-        0, "number", "How many HTTP connections may be open; 0: an eighth of the process's open files, 1000 at most."
+        0, "number", "Maximum number of HTTP connections; 0: an eighth of the open-file limit, at most 1000."
     )
-    http_connections_per_address: int = _setting(0, "number", "The same from one address; 0: half as many.")
+    http_connections_per_address: int = _setting(
+        0, "number", "Maximum number of HTTP connections from one address; 0: half of all."
+    )
     http_header_timeout: float = _setting(
-        10.0, "seconds", "How long a client may take to send the headers of a request; then it is disconnected."
+        10.0, "seconds", "Time for a client to send the headers of a request, before it is disconnected."
     )
     http_stall_timeout: float = _setting(
         30.0,
         "seconds",
-        "How long a client may send a request body, or read an answer, at less than 1 KiB/s; then it is disconnected.",
+        "Time that a client may send a request body, or read a response, at less than 1 KiB/s, before it is "
+        "disconnected.",
     )
     allowed_paths: tuple[str, ...] = _setting(
         (),
         "paths",
-        "Folders below which backups and pipelines that are started over HTTP may read and write; a list in the file, "
-        "elsewhere with colons between. None: such requests are refused.",
+        "Folders in which backups and pipelines that are started over HTTP may read and write: a list in the file, "
+        "otherwise separated by colons. Without any, such requests are refused.",
     )
     group_readable: bool = _setting(
         False,
@@ -63,42 +76,42 @@ class Settings:
         "Let the group of the server's user read the store: folders 0750, files 0640.",
     )
     session: float = _setting(8 * 3600.0, "seconds", "How long a login on the page lasts.")
-    history_interval: float = _setting(5.0, "seconds", "How often rates and memory are noted for the page's charts.")
-    rpc_port: int | None = _setting(9090, "port", "The port for Cap'n Proto.")
+    history_interval: float = _setting(
+        5.0, "seconds", "Interval at which rates and memory are recorded for the page's charts."
+    )
+    rpc_port: int | None = _setting(9090, "port", "Cap'n Proto port.")
     rpc_connections: int = _setting(
-        0, "number", "How many Cap'n Proto clients may be connected; 0: a sixteenth of the open files, 1000 at most."
+        0, "number", "Maximum number of Cap'n Proto connections; 0: a sixteenth of the open-file limit, at most 1000."
     )
-    rpc_queue: str = _setting("queueber", "text", "The queue that clients of Queueber get over Cap'n Proto.")
+    rpc_queue: str = _setting("queueber", "text", "The queue that Queueber clients use over Cap'n Proto.")
     rpc_queueber: str = _setting(
-        "loopback", "text", "Who may use that queue, as Queueber knows no passwords: `loopback`, `anyone` or `nobody`."
+        "loopback", "text", "Who may use that queue, since Queueber has no login: `loopback`, `anyone` or `nobody`."
     )
-    tls_certificate: str | None = _setting(None, "text", "The server's certificate chain, a PEM file.")
-    tls_key: str | None = _setting(None, "text", "Its private key, a PEM file.")
-    tls_ca: str | None = _setting(None, "text", "Certificates that client certificates must be signed by, a PEM file.")
-    tls_verify: bool = _setting(False, "flag", "Refuse clients without such a certificate.")
-    frame_max: int = _setting(131_072, "number", "The largest frame, in bytes, that is offered to clients.")
-    channel_max: int = _setting(2047, "number", "How many channels a connection may have.")
+    tls_certificate: str | None = _setting(None, "text", "Certificate chain of the server, a PEM file.")
+    tls_key: str | None = _setting(None, "text", "Private key of the certificate, a PEM file.")
+    tls_ca: str | None = _setting(None, "text", "CA certificates for client certificates, a PEM file.")
+    tls_verify: bool = _setting(False, "flag", "Reject clients without a certificate signed by `tls_ca`.")
+    frame_max: int = _setting(131_072, "number", "Largest frame offered to clients, in bytes.")
+    channel_max: int = _setting(2047, "number", "Maximum number of channels per connection.")
     connection_max: int = _setting(
-        20_000, "number", "How many AMQP clients may be connected; the open files limit it too."
+        20_000, "number", "Maximum number of AMQP connections; the open-file limit applies, too."
     )
-    heartbeat: int = _setting(60, "seconds", "The heartbeat that is offered to clients; 0 for none.")
+    heartbeat: int = _setting(60, "seconds", "Heartbeat interval offered to clients; 0: none.")
     handshake_timeout: float = _setting(
-        10.0, "seconds", "How long a client of AMQP or Cap'n Proto may take to log in, with the handshake of TLS."
+        10.0, "seconds", "Time for an AMQP or Cap'n Proto client to log in, including the TLS handshake."
     )
-    login_delay: float = _setting(0.5, "seconds", "How long the answer to a wrong password is held back.")
+    login_delay: float = _setting(0.5, "seconds", "Delay of the answer to a wrong password.")
     consumer_timeout: float = _setting(
-        1800.0, "seconds", "How long a delivery may stay unacknowledged before its channel is closed; 0 for ever."
+        1800.0, "seconds", "How long a delivery may stay unacknowledged before its channel is closed; 0: never."
     )
-    memory_bodies: int = _setting(2 << 30, "size", "Bytes of message bodies that all queues may keep in memory.")
-    memory_queue_bodies: int = _setting(128 << 20, "size", "Bytes of message bodies that one queue may keep in memory.")
+    memory_bodies: int = _setting(2 << 30, "size", "Size of message bodies that all queues together keep in memory.")
+    memory_queue_bodies: int = _setting(128 << 20, "size", "Size of message bodies that one queue keeps in memory.")
     memory_limit: int = _setting(
-        0, "size", "Memory of the whole process above which publishers are blocked; 0: 60 % of the machine's."
+        0, "size", "Memory of the process above which publishers are blocked; 0: 60 % of the machine's memory."
     )
     disk_free_limit: int = _setting(50 << 20, "size", "Free disk space below which publishers are blocked.")
     history: float = _setting(
-        7 * 86_400.0,
-        "seconds",
-        "How long messages that are done, and the story of each, are kept for Spark and replay.",
+        7 * 86_400.0, "seconds", "How long acknowledged messages and their events are kept for Spark and replay."
     )
 
     @property
@@ -112,8 +125,7 @@ def load(
 ) -> Settings:
     """Return the settings. Precedence: `given`, then the environment, then the file, then the defaults.
 
-    `given` are options with a flag of their own, None if not given; `also` are those of `--set`, which `given`
-    overrides.
+    `given` are settings with their own option, None if not given; `also` are those of `--set`, which `given` overrides.
     """
     chosen: dict[str, Any] = {}
     known = {one.name: one for one in fields(Settings)}
@@ -122,7 +134,7 @@ def load(
     for name, one in known.items():
         text = environment.get(PREFIX + name.upper())
         if text is not None:
-            chosen[name] = _parsed(one, text, f"the variable {PREFIX}{name.upper()}")
+            chosen[name] = _parsed(one, text, f"{PREFIX}{name.upper()}")
     for name, text in (also or {}).items():
         chosen[name] = _parsed(known[name], text, f"--set {name}")
     for name, value in given.items():
@@ -144,14 +156,14 @@ def _checked(settings: Settings) -> Settings:
             raise InvalidArgument(f"{name} is {value}: it must be from {least} to {most}")
     for name in ("amqp_port", "amqps_port", "http_port", "https_port", "rpc_port"):
         port = getattr(settings, name)
-        if port is not None and not 0 <= port <= 65_535:  # beyond, a system may take another one than was meant
+        if port is not None and not 0 <= port <= 65_535:  # beyond, a system may choose another port
             raise InvalidArgument(f"{name} is {port}: it must be from 0 to 65535")
     for name in ("http_header_timeout", "http_stall_timeout", "handshake_timeout"):
         if getattr(settings, name) <= 0:
-            raise InvalidArgument(f"{name} is {getattr(settings, name)}: it must be more than 0")
+            raise InvalidArgument(f"{name} is {getattr(settings, name):g}: it must be more than 0")
     for name in ("login_delay", "consumer_timeout", "history", "session", "history_interval"):
         if getattr(settings, name) < 0:
-            raise InvalidArgument(f"{name} is {getattr(settings, name)}: it must not be negative")
+            raise InvalidArgument(f"{name} is {getattr(settings, name):g}: it must not be negative")
     return settings
 
 
@@ -164,17 +176,14 @@ def _from_file(file: Path, known: "Mapping[str, Field[Any]]") -> dict[str, Any]:
     try:
         document = tomllib.loads(file.read_text())
     except OSError as error:
-        raise InvalidArgument(f"the configuration {str(file)!r} cannot be read: {error.strerror}") from error
+        raise InvalidArgument(f"{file}: the settings cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"the configuration {str(file)!r} is no TOML: {error}") from error
+        raise InvalidArgument(f"{file}: not a TOML file: {error}") from error
     found = {}
     for name, value in document.items():
         if name not in known:
-            raise InvalidArgument(
-                f"the configuration {str(file)!r} has a setting {name!r} that does not exist; "
-                f"there are: {', '.join(known)}"
-            )
-        found[name] = _parsed(known[name], value, f"{name} in {str(file)!r}")
+            raise InvalidArgument(f"{file}: unknown setting {name!r}; the settings are: {', '.join(known)}")
+        found[name] = _parsed(known[name], value, f"{file}: {name}")
     return found
 
 
@@ -201,15 +210,15 @@ def _parsed(one: "Field[Any]", value: object, where: str) -> Any:
             number = float(str(value)) if _is_number(value) else parse_duration(str(value)).total_seconds()
             return int(number) if isinstance(one.default, int) else number
         number = int(str(value))
-        if number < 0 and kind != "port":  # how large a port may be is said with the others
+        if number < 0 and kind != "port":  # the range of ports is checked with the other ranges
             raise ValueError(value)
         return number
     except (KeyError, ValueError, InvalidArgument) as error:
-        raise InvalidArgument(f"{where} is {value!r}, which is no {_KINDS.get(kind, kind)}") from error
+        raise InvalidArgument(f"{where}: {value!r} is not {_KINDS[kind]}") from error
 
 
 def _paths(value: object) -> tuple[str, ...]:
-    """Absolute paths: a list of texts, or one text with colons between them."""
+    """Return absolute paths from a list of texts, or from one text with colons."""
     found = value.split(os.pathsep) if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError(value)
@@ -220,7 +229,7 @@ def _paths(value: object) -> tuple[str, ...]:
 
 
 def _addresses(value: object) -> str:
-    """A list of addresses, or a text with commas, as a text with commas."""
+    """Return a list of addresses, or a text with commas, as a text with commas."""
     parts = value if isinstance(value, list) else [value]
     given = [one for one in parts if isinstance(one, str)]
     found = addresses_in(",".join(given))

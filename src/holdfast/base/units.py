@@ -29,6 +29,7 @@ _PAIRS = (
     (float("inf"), (86_400, "d", 3_600, "h")),
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
+_BARE_SECONDS = re.compile(r"\d+(?:\.\d+)?")
 
 
 def parse_size(text: str) -> int:
@@ -45,11 +46,13 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return the duration of `7d`, `1h30m`, `15m`, `30s` or `500ms`."""
+    """Return the duration of `7d`, `1h30m`, `15m`, `30s` or `500ms`; a bare number is seconds."""
     compact = text.strip().replace(" ", "").lower()
+    if _BARE_SECONDS.fullmatch(text.strip()):
+        compact += "s"
     parts = _DURATION.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:
-        raise InvalidArgument(f"{text!r} is not a duration: write 7d, 1h30m, 15m or 30s")
+        raise InvalidArgument(f"{text!r} is not a duration: write 30 or 30s, 15m, 1h30m or 7d")
     try:
         return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
     except OverflowError as error:

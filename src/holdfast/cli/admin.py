@@ -53,7 +53,7 @@ class Authority(Protocol):
         ...
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a virtual host with all that is in it."""
+        """Delete a virtual host with its exchanges, queues and permissions."""
         ...
 
     def waiting_in(self, vhost: str) -> tuple[int, int]:
@@ -78,8 +78,8 @@ def definitions_to_read(data: Target) -> dict[str, Any]:
             log = store.log(LOG_NAME)
         except NotFound as error:
             raise NotFound(
-                f"nothing is defined in {str(data)!r} yet: holdfast serve begins with the user guest and the "
-                "virtual host /"
+                f"no users, virtual hosts or queues are defined in {str(data)!r} yet: holdfast serve creates the user "
+                "guest and the virtual host / when it first starts"
             ) from error
         return Definitions(log).export()
 
@@ -101,8 +101,8 @@ def authority_to_change(data: Target, *, make: bool = False) -> Iterator[Authori
         if definitions.is_new:
             definitions.begin()
             notify(
-                "the broker begins with the user guest (password guest, from this machine only): "
-                "holdfast user delete guest removes it"
+                "created the default user guest (password guest, local connections only); to remove it, run: "
+                "holdfast user delete guest"
             )
         yield _FolderAuthority(store, definitions)
 
@@ -142,14 +142,14 @@ class _FolderAuthority:
 
     def add_vhost(self, name: str) -> None:
         if name in self.vhosts():
-            raise InvalidArgument(f"there is a virtual host {name!r} already")
+            raise InvalidArgument(f"the virtual host {name!r} exists already")
         self._definitions.add_vhost(name)
 
     def delete_vhost(self, name: str) -> None:
         self._check_host(name)
         there = sorted(set(self._queues(name)) & set(self._store.queues()))
         self._definitions.delete_vhost(name)
-        for one in there:  # after that: a crash leaves messages that nobody sees, and never a queue without them
+        for one in there:  # last: a crash leaves messages without a definition, never a queue without its messages
             self._store.delete_queue(one)
 
     def waiting_in(self, vhost: str) -> tuple[int, int]:

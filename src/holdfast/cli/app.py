@@ -19,6 +19,7 @@ from holdfast.cli.broker import definitions_commands, user_commands, vhost_comma
 from holdfast.cli.completion import completes
 from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
+from holdfast.cli.help_texts import join_help_lines
 from holdfast.cli.import_commands import import_commands
 from holdfast.cli.log import log_commands
 from holdfast.cli.log.read import tail
@@ -39,7 +40,8 @@ FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
-"""As the shell reports a program that SIGPIPE ended."""
+"""The exit code that a shell reports for a program that SIGPIPE ended."""
+_PANELS = ("Queues", "Logs", "Tables", "Broker", "Spark", "More")
 
 app = typer.Typer(
     name="holdfast",
@@ -85,10 +87,11 @@ def _options(
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0: done, 1: an error or damage, 2: a usage error, 130: Ctrl-C, 141: the reader of standard output is gone.
+    0: success, 1: an error, damage, or no message for `get`, 2: a usage error, 130: Ctrl-C, 141: standard output is a
+    closed pipe.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A name that the locale cannot show is escaped, not an error.
+        # A name that the locale cannot encode is escaped; it is not an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     with Notices() as notices:
@@ -111,14 +114,18 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def root_command() -> Any:
-    """Return the click command with all its subcommands, as typer has made it."""
-    command = get_command(app)
+    """Return the click command with all its subcommands, in the order of the panels of the help."""
+    command: Any = get_command(app)
+    # typer lists groups after all commands, which would put the panels of tables and Spark last.
+    ordered = sorted(command.commands.items(), key=lambda item: _PANELS.index(item[1].rich_help_panel))
+    command.commands = dict(ordered)
     add_urls(command)
+    join_help_lines(command)
     return command
 
 
 def _run(args: list[str]) -> int:
-    # Not through typer's own main: it prints errors in a box of several lines and ends the process.
+    # Not through typer's main: it prints errors in a box of several lines and ends the process.
     command = root_command()
     if completes(command):
         return 0
@@ -140,13 +147,13 @@ def _usage_text(error: Exception) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    # An error behind a closed pipe has nobody left to tell.
+    # Standard error may be a closed pipe, too; then the message is lost.
     with contextlib.suppress(BrokenPipeError):
         error_console().print(Text.assemble(("holdfast: ", "bold red"), one_line(message)), soft_wrap=True)
     return code
 
 
 def _forget_output() -> None:
-    # Python flushes standard output once more on its way out, and would complain about the closed pipe there.
+    # Python flushes standard output again at exit, and would report the closed pipe.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,5 @@
 """The `holdfast backup` and `holdfast restore` commands."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,18 +18,26 @@ from holdfast.base.paths import local_path
 from holdfast.base.units import format_duration, format_size, format_time, iso_time, plural
 from holdfast.cli.open_store import folder_of, remote_at, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, UsageError, time_option
-from holdfast.cli.output import byte_progress, details, make_table, show, standard_output, write_json
+from holdfast.cli.output import (
+    byte_progress,
+    details,
+    make_table,
+    output_console,
+    show,
+    write_json,
+    write_json_lines,
+)
 from holdfast.cli.warnings import notify
 
 __all__ = ["backup", "restore"]
 
 _SHOWN = 20
+_NARROW, _WIDE = 76, 104
+"""Widths of a terminal between which the list of backups has fewer columns. Below, each row is shown as lines."""
 
 
 def backup(
-    where: Annotated[
-        Path, typer.Argument(metavar="DEST", help="The folder that holds the backups, best on another disk.")
-    ],
+    where: Annotated[Path, typer.Argument(metavar="DEST", help="The folder for backups, preferably on another disk.")],
     data: DataOption = Path("data"),
     full: Annotated[bool, typer.Option("--full", help="Share no files with earlier backups in DEST.")] = False,
     copy: Annotated[
@@ -38,18 +45,21 @@ def backup(
     ] = False,
     base: Annotated[
         Path | None,
-        typer.Option("--base", metavar="BACKUP", help="The earlier backup to share files with (the newest)."),
+        typer.Option(
+            "--base", metavar="BACKUP", show_default="the newest", help="Share files with this earlier backup."
+        ),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Show the backups in DEST instead.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the backups in DEST instead.")] = False,
     verified: Annotated[
-        bool, typer.Option("--verify", help="Check every byte of the backup DEST, or of the newest in it, instead.")
+        bool, typer.Option("--verify", help="Check every byte of the backup DEST, or of the newest in DEST, instead.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Back a store up: one moment of everything, in a new folder in DEST.
+    """Back up a store, as of one moment, into a new folder in DEST.
 
-    What an earlier backup there has already takes no more space. A store that another process has open is backed up by
-    that one: use --url.
+    Files that an earlier backup in DEST has already take no more space.
+
+    If a server has the store open, use --url: the server writes the backup, on its own machine.
     """
     if listed:
         return _list(where, as_json)
@@ -58,7 +68,9 @@ def backup(
     with remote_at(data) as remote:
         if remote is not None:
             if full or base is not None:
-                raise UsageError("the server chooses what a backup shares: leave --full and --base out with --url")
+                raise UsageError(
+                    "--full and --base do not work with --url: the server chooses which files a backup shares"
+                )
             answer: dict[str, Any] = remote.backup(where, copy=copy)
             if as_json:
                 write_json(answer)
@@ -78,20 +90,22 @@ def backup(
 
 
 def restore(
-    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A backup, or a folder of them: then the newest.")],
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A backup, or a folder of backups: the newest.")],
     data: DataOption = Path("data"),
     at: Annotated[
         datetime | None,
-        typer.Option("--at", metavar="TIME", parser=time_option, help="The newest that is not later than this."),
+        typer.Option(
+            "--at", metavar="TIME", parser=time_option, help="Restore the newest backup not later than this time."
+        ),
     ] = None,
     salvage: Annotated[
-        bool, typer.Option("--salvage", help="Restore what is whole of a damaged backup, instead of refusing it.")
+        bool, typer.Option("--salvage", help="Restore the undamaged part of a damaged backup instead of refusing it.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make a new store of a backup, in a folder that is not there yet.
+    """Restore a backup into a folder that does not exist yet.
 
-    Every checksum is checked on the way; then the store is opened and all of it is read.
+    Every checksum is verified. Then the store is opened and read completely. The exit code is 1 if anything is damaged.
     """
     folder = folder_of(data)
     with _bar("Restoring", as_json) as step:
@@ -118,22 +132,29 @@ def _list(where: Path, as_json: bool) -> int:
         raise NotFound(f"there is no folder {str(where)!r}: check the path")
     found = list_backups(where)
     if as_json:
-        for one in found:
-            line = {**asdict(one), "path": str(one.path), "created_time": iso_time(one.created_at)}
-            standard_output().write(json.dumps(line).encode() + b"\n")
-        standard_output().flush()
-        return 0
-    table = make_table("backup", "taken", "files", "size", "shares with", "state", numbers=("files", "size"))
-    for one in found:
-        table.add_row(
-            one.path.name,
-            format_time(one.created_at),
-            str(one.files) if not one.problem else "",
-            format_size(one.bytes) if not one.problem else "",
-            one.base or "",
-            one.problem or "whole",
+        write_json_lines(
+            {**asdict(one), "path": str(one.path), "created_time": iso_time(one.created_at)} for one in found
         )
-    show(table if found else "no backups")
+        if not found:
+            notify(f"no backups in {str(where)!r}")
+        return 0
+    columns = ["backup", "taken", "files", "size", "shares with", "state"]
+    if _NARROW <= output_console().width < _WIDE:
+        columns.remove("shares with")
+    table = make_table(*columns, numbers=("files", "size"))
+    for column in table.columns[:2]:
+        column.no_wrap = True
+    for one in found:
+        cells = {
+            "backup": one.path.name,
+            "taken": format_time(one.created_at),
+            "files": str(one.files) if not one.problem else "",
+            "size": format_size(one.bytes) if not one.problem else "",
+            "shares with": one.base or "",
+            "state": one.problem or "intact",
+        }
+        table.add_row(*(cells[name] for name in columns))
+    show(table if found else f"no backups in {str(where)!r}")
     return 0
 
 
@@ -148,7 +169,7 @@ def _verify(where: Path, as_json: bool) -> int:
         notify(f"damage: {fault}")
     if len(faults) > _SHOWN:
         notify(f"and {len(faults) - _SHOWN} more damaged files")
-    show(f"{folder}: " + (f"{plural(len(faults), 'file')} damaged" if faults else "whole"))
+    show(f"{folder}: " + (f"{plural(len(faults), 'file')} damaged" if faults else "intact"))
     return 1 if faults else 0
 
 
@@ -164,20 +185,20 @@ def _facts(report: BackupReport) -> dict[str, Any]:
 def _show_report(report: BackupReport) -> None:
     rows = {
         "backup": str(report.path),
-        "moment": format_time(report.created_at),
-        "holds": ", ".join(
+        "time": format_time(report.created_at),
+        "contents": ", ".join(
             (plural(report.queues, "queue"), plural(report.logs, "log"), plural(report.tables, "table"))
         ),
         "size": f"{format_size(report.bytes)} in {plural(report.files, 'file')}",
         "new": format_size(report.new_bytes) + (f", the rest is shared with {report.base}" if report.base else ""),
-        "took": f"{format_duration(report.took)}; writers were held for {report.held * 1000:.1f} ms",
+        "duration": f"{format_duration(report.took)}; writers were blocked for {report.held * 1000:.1f} ms",
     }
     if report.linked_bytes:
         rows["shared"] = (
-            f"{format_size(report.linked_bytes)} with the live store, on the same disk: use another one, or --copy"
+            f"{format_size(report.linked_bytes)} with the live store, on the same disk: use another disk or --copy"
         )
     if report.left_out:
-        rows["left out"] = f"{', '.join(report.left_out)}: built anew when a restored store is opened"
+        rows["left out"] = f"{', '.join(report.left_out)}: rebuilt when a restored store is opened"
     show(details(rows))
 
 
@@ -191,12 +212,12 @@ def _show_restored(report: RestoreReport) -> None:
             {
                 "store": str(report.path),
                 "backup": str(report.backup),
-                "moment": format_time(report.created_at),
+                "time": format_time(report.created_at),
                 "size": f"{format_size(report.bytes)} in {plural(report.files, 'file')}",
                 "queues": f"{len(report.queues)} with {plural(sum(report.queues.values()), 'message')}",
                 "logs": f"{len(report.logs)} with {plural(sum(report.logs.values()), 'record')}",
                 "tables": f"{len(report.tables)} with {plural(sum(report.tables.values()), 'record')}",
-                "state": "whole" if report.ok else "what could be saved",
+                "state": "intact" if report.ok else "damaged: the undamaged part was restored",
             }
         )
     )

@@ -24,11 +24,11 @@ __all__ = ["Figure", "bench", "figures"]
 _SIZE = 100
 _BATCH = 100
 _THREADS = 16
-_LOOK_EVERY = 8
-"""Steps between two looks at the clock."""
+_STEPS = 8
+"""Steps between two reads of the clock."""
 
 Step = Callable[[], int]
-"""Does something once; with how many messages."""
+"""Performs one step of a workload; returns the number of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +38,34 @@ class Figure:
     id: str
     what: str
     a_second: float
-    """Messages."""
+    """Messages per second."""
     waits: bool
-    """Whether each of them waits for the disk."""
+    """Whether each message waits for the disk."""
 
 
 def bench(
     folder: Annotated[
         Path,
-        typer.Option("--folder", metavar="DIR", show_default="this one", help="Where to measure; nothing stays there."),
+        typer.Option(
+            "--folder",
+            metavar="DIR",
+            show_default="the current folder",
+            help="Measure the disk of this folder; temporary files are removed.",
+        ),
     ] = Path(),
     size: Annotated[
         int | None,
-        typer.Option("--size", parser=size_option, metavar="SIZE", show_default="100", help="Bytes of a message."),
+        typer.Option("--size", parser=size_option, metavar="SIZE", show_default="100", help="Size of a message."),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="How long each figure is measured.")] = 1.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Seconds to measure each workload.")] = 1.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure logs and queues on this machine, waiting for its disk or not, beside the disk alone.
+    """Measure logs and queues on this machine, compared with the disk alone.
 
-    Figures of one run can be compared; those of two, on a machine that others use too, hardly.
+    Compare figures of the same run only: on a machine with other load, two runs differ.
     """
     size = _SIZE if size is None else size
-    table = make_table("what", "a second", "each takes", "beside the disk", numbers=("a second", "each takes"))
+    table = make_table("workload", "per second", "time each", "vs. disk", numbers=("per second", "time each"))
     disk = 0.0
     with error_console().status("measuring the disk") as status:
         for figure in figures(folder, size, seconds):
@@ -69,10 +74,10 @@ def bench(
             if as_json:
                 standard_output().write(json_line(asdict(figure)))
                 standard_output().flush()
-            beside = f"{figure.a_second / disk:.2g} x" if figure.waits else ""
-            table.add_row(figure.what, format_count(figure.a_second), f"{1e6 / figure.a_second:,.1f} us", beside)
+            ratio = f"{figure.a_second / disk:.2g} x" if figure.waits else ""
+            table.add_row(figure.what, format_count(figure.a_second), f"{1e6 / figure.a_second:,.1f} us", ratio)
     if not as_json:
-        show(table, f"\nmessages of {format_size(size)}, {seconds:g} s a line, on the disk of {folder.resolve()}")
+        show(table, f"\nmessages of {format_size(size)}, {seconds:g} s per workload, on the disk of {folder.resolve()}")
 
 
 def figures(folder: Path, size: int, seconds: float) -> Iterator[Figure]:
@@ -97,21 +102,21 @@ def figures(folder: Path, size: int, seconds: float) -> Iterator[Figure]:
                 ]
                 for name, what, waits, threads, step in steps:
                     if name == "work_sync":
-                        safe.purge()  # what the lines above have put
+                        safe.purge()  # the messages of the workloads above
                     yield Figure(name, what, _rate(step, seconds, threads), waits)
         finally:
             os.close(disk)
 
 
 def _rate(step: Step, seconds: float, threads: int) -> float:
-    """Return the messages a second of `threads` threads together."""
-    step()  # the first time makes files
+    """Return the messages per second of `threads` threads together."""
+    step()  # the first step creates files
     began = time.perf_counter()
 
     def work(_: int) -> int:
         done = 0
-        while True:  # at least once: a machine that is busy may take all the time to begin
-            for _ in range(_LOOK_EVERY):
+        while True:  # at least once: on a busy machine, starting may take all the time
+            for _ in range(_STEPS):
                 done += step()
             if time.perf_counter() - began >= seconds:
                 return done

@@ -13,7 +13,16 @@ from holdfast.cli.admin import authority_to_change, definitions_to_read
 from holdfast.cli.confirm import ask
 from holdfast.cli.input import STANDARD_INPUT
 from holdfast.cli.options import DataOption, JsonOption, UsageError, YesOption, help_if_alone
-from holdfast.cli.output import json_document, json_line, make_table, safe_text, show, standard_output, write_json
+from holdfast.cli.output import (
+    Name,
+    json_document,
+    make_table,
+    safe_text,
+    show,
+    standard_output,
+    write_json,
+    write_json_lines,
+)
 from holdfast.cli.passwords import PasswordFileOption, read_password
 from holdfast.cli.warnings import notify
 from holdfast.importers.rabbitmq_definitions import fitting, parse_definitions
@@ -29,17 +38,17 @@ HostOption = Annotated[str, typer.Option("--vhost", metavar="NAME", help="The vi
 user_commands = typer.Typer(
     invoke_without_command=True,
     callback=help_if_alone,
-    help="Users of the broker, in a folder or by --url.",
+    help="Manage users of the broker.",
 )
 vhost_commands = typer.Typer(
     invoke_without_command=True,
     callback=help_if_alone,
-    help="Virtual hosts of the broker, in a folder or by --url.",
+    help="Manage virtual hosts of the broker.",
 )
 definitions_commands = typer.Typer(
     invoke_without_command=True,
     callback=help_if_alone,
-    help="All that is defined in the broker, in the JSON of RabbitMQ's export_definitions.",
+    help="Export and import definitions, as JSON that RabbitMQ understands.",
 )
 
 
@@ -52,17 +61,17 @@ def add_user(
     data: DataOption = Path("data"),
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", metavar="TAG", help="administrator, monitoring, management...; may be repeated."),
+        typer.Option("--tag", metavar="TAG", help="administrator, monitoring, management, ...; may be repeated."),
     ] = None,
     password_file: PasswordFileOption = None,
     no_password: Annotated[
-        bool, typer.Option("--no-password", help="The user comes in by a certificate with this name only.")
+        bool, typer.Option("--no-password", help="The user can log in only with a client certificate of this name.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a user, who may do nothing yet: `holdfast user permit` says what.
+    """Add a user without permissions; grant them with `holdfast user permit`.
 
-    The password is asked for on a terminal, twice; else it is the first line of standard input.
+    At a terminal you are asked for the password, twice. Otherwise it is the first line of standard input.
     """
     if no_password and password_file is not None:
         raise UsageError("choose one: --password-file FILE or --no-password")
@@ -73,12 +82,12 @@ def add_user(
     if as_json:
         write_json({"user": name, "tags": list(tags)})
     else:
-        show(f"added the user {safe_text(name)!r}: holdfast user permit says what the user may do")
+        show(f"added the user {safe_text(name)!r}; grant permissions with holdfast user permit")
 
 
 @user_commands.command("delete")
 def delete_user(name: UserArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
-    """Delete a user with all that the user was permitted."""
+    """Delete a user and all permissions of the user."""
     with authority_to_change(data) as authority:
         authority.delete_user(name)
     if as_json:
@@ -94,12 +103,12 @@ def change_password(
     password_file: PasswordFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a user another password.
+    """Change the password of a user.
 
-    It is asked for on a terminal, twice; else it is the first line of standard input.
+    At a terminal you are asked for the new password, twice. Otherwise it is the first line of standard input.
     """
     with authority_to_change(data) as authority:
-        authority.check_user(name)  # a mistyped name is said before anybody types a password
+        authority.check_user(name)  # so that a mistyped name is reported before the prompt
     password = read_password(password_file, _QUESTION.format(name=name), twice=True)
     with authority_to_change(data) as authority:
         authority.change_password(name, password)
@@ -111,23 +120,22 @@ def change_password(
 
 @user_commands.command("list")
 def list_users(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
-    """Show all users, how their passwords are hashed, and what they may do.
+    """List all users with their tags, password hash algorithm and permissions.
 
-    This one works while the store is served, too.
+    Works while another process has the store open.
     """
     defined = definitions_to_read(data)
     users = sorted(defined["users"], key=lambda one: one["name"])
     if as_json:
-        for user in users:
-            standard_output().write(json_line(_user_as_json(user, _permissions(defined, user["name"]))))
+        write_json_lines(_user_as_json(user, _permissions(defined, user["name"])) for user in users)
         return
     table = make_table("user", "tags", "password", "vhost", "configure", "write", "read")
     nothing = dict.fromkeys(("vhost", "configure", "write", "read"), "")
     for user in users:
         password = (_password(user) or "none").removeprefix("rabbit_password_hashing_")
         for place, one in enumerate(_permissions(defined, user["name"]) or [nothing]):
-            who = (safe_text(user["name"]), safe_text(", ".join(_tags(user))), password) if not place else ("", "", "")
-            table.add_row(*who, *(safe_text(one[name]) for name in nothing))
+            who = (Name(user["name"]), safe_text(", ".join(_tags(user))), password) if not place else ("", "", "")
+            table.add_row(*who, Name(one["vhost"]), *(safe_text(one[name]) for name in ("configure", "write", "read")))
     show(table)
 
 
@@ -147,7 +155,7 @@ def permit(
     data: DataOption = Path("data"),
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a user may do in a virtual host, in place of what was said before.
+    """Set the permissions of a user in a virtual host, replacing earlier ones.
 
     Each is a regular expression that is searched for in names: `.*` permits everything, an empty one nothing.
     """
@@ -156,21 +164,24 @@ def permit(
     if as_json:
         write_json({"user": name, "vhost": vhost, "configure": configure, "write": write, "read": read})
     else:
-        show(f"the user {safe_text(name)!r} may now use the virtual host {safe_text(vhost)!r}")
+        show(f"set the permissions of {safe_text(name)!r} in the virtual host {safe_text(vhost)!r}")
 
 
 @user_commands.command("forbid")
 def forbid(
     name: UserArgument, vhost: HostOption = "/", data: DataOption = Path("data"), as_json: JsonOption = False
 ) -> None:
-    """Take back all that a user may do in a virtual host."""
+    """Revoke all permissions of a user in a virtual host."""
     with authority_to_change(data) as authority:
         had = authority.forbid(name, vhost)
     if as_json:
         write_json({"user": name, "vhost": vhost, "had": had})
     else:
-        already = "" if had else ", and did not before"
-        show(f"the user {safe_text(name)!r} may no longer use the virtual host {safe_text(vhost)!r}{already}")
+        user, host = safe_text(name), safe_text(vhost)
+        if had:
+            show(f"revoked the permissions of {user!r} in the virtual host {host!r}")
+        else:
+            show(f"{user!r} has no permissions in the virtual host {host!r}: nothing to revoke")
 
 
 def _permissions(defined: dict[str, Any], user: str) -> list[dict[str, str]]:
@@ -183,7 +194,7 @@ def _tags(user: dict[str, Any]) -> list[str]:
 
 
 def _password(user: dict[str, Any]) -> str | None:
-    """How the user's password is hashed, None where there is none. Not every caller of a server sees the hash."""
+    """Return the hash algorithm of a user's password, None without one. Not every caller of a server sees the hash."""
     if "password_hash" not in user:
         return user.get("hashing_algorithm")
     return str(user.get("hashing_algorithm") or ARGON2) if user["password_hash"] else None
@@ -203,26 +214,30 @@ def _user_as_json(user: dict[str, Any], permissions: list[dict[str, str]]) -> di
 
 @vhost_commands.command("add")
 def add_vhost(name: HostArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
-    """Add a virtual host; nobody may use it yet."""
+    """Add a virtual host; grant access to it with `holdfast user permit`."""
     with authority_to_change(data, make=True) as authority:
         authority.add_vhost(name)
     if as_json:
         write_json({"vhost": name})
     else:
-        show(f"added the virtual host {safe_text(name)!r}: holdfast user permit lets users in")
+        show(f"added the virtual host {safe_text(name)!r}; grant access with holdfast user permit")
 
 
 @vhost_commands.command("delete")
 def delete_vhost(
     name: HostArgument, data: DataOption = Path("data"), yes: YesOption = False, as_json: JsonOption = False
 ) -> None:
-    """Delete a virtual host with its exchanges, its queues and their messages, and all that was permitted there."""
+    """Delete a virtual host with its exchanges, queues, messages and permissions."""
     with authority_to_change(data) as authority:
         if name not in (hosts := authority.vhosts()):
             raise NotFound(f"there is no virtual host {name!r}; there are: {', '.join(hosts) or 'none'}")
         queues, waiting = authority.waiting_in(name)
         if queues:
-            ask(f"Delete {name!r} with {plural(queues, 'queue')} and {plural(waiting, 'message')}?", yes=yes)
+            ask(
+                f"Delete the virtual host {name!r} with {plural(queues, 'queue')} and {plural(waiting, 'message')}?",
+                action=f"delete the virtual host {name!r}",
+                yes=yes,
+            )
         authority.delete_vhost(name)
     if as_json:
         write_json({"vhost": name, "queues": queues})
@@ -232,9 +247,9 @@ def delete_vhost(
 
 @vhost_commands.command("list")
 def list_vhosts(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
-    """Show all virtual hosts, with how much is defined in each and who may use it.
+    """List all virtual hosts with their exchanges, queues and users.
 
-    This one works while the store is served, too.
+    Works while another process has the store open.
     """
     defined = definitions_to_read(data)
     rows = []
@@ -244,50 +259,50 @@ def list_vhosts(data: DataOption = Path("data"), as_json: JsonOption = False) ->
             (host, exchanges, queues, sorted(one["user"] for one in defined["permissions"] if one["vhost"] == host))
         )
     if as_json:
-        for host, exchanges, queues, users in rows:
-            line = {"vhost": host, "exchanges": exchanges, "queues": queues, "users": users}
-            standard_output().write(json_line(line))
+        names = ("vhost", "exchanges", "queues", "users")
+        write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
         return
     table = make_table("vhost", "exchanges", "queues", "users", numbers=("exchanges", "queues"))
     for host, exchanges, queues, users in rows:
-        table.add_row(safe_text(host), str(exchanges), str(queues), safe_text(", ".join(users)))
+        table.add_row(Name(host), str(exchanges), str(queues), safe_text(", ".join(users)))
     show(table)
 
 
-# All of it.
+# Definitions.
 
 
 @definitions_commands.command("export")
 def export_definitions(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", show_default="standard output", help="Where to write it.")
+        Path | None, typer.Argument(metavar="[FILE]", show_default="standard output", help="The file to write.")
     ] = None,
     data: DataOption = Path("data"),
 ) -> None:
-    """Write virtual hosts, users with their hashes, permissions, exchanges, queues and bindings, but no messages.
+    """Export virtual hosts, users, permissions, exchanges, queues and bindings; no messages.
 
-    This one works while the store is served, too.
+    The file contains password hashes: a new one is readable only by its owner. Works while another process has the
+    store open.
     """
     content = json_document(definitions_to_read(data), indent=2) + b"\n"
     if file is None or str(file) == STANDARD_INPUT:
         standard_output().write(content)
         return
-    # The hashes in it are for nobody else; a file that is there already keeps its mode.
+    # The hashes are for the owner only; an existing file keeps its mode.
     file.touch(mode=0o600)
     file.write_bytes(content)
 
 
 @definitions_commands.command("import")
 def import_definitions(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="As export_definitions wrote it; - is standard input.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to import; - is standard input.")],
     data: DataOption = Path("data"),
     as_json: JsonOption = False,
 ) -> None:
-    """Take over what is defined in a file, of RabbitMQ or of Holdfast.
+    """Import definitions that RabbitMQ or Holdfast exported.
 
-    Exchanges, queues and bindings that are there already stay as they are; users and permissions are replaced.
+    Existing exchanges, queues and bindings stay as they are; users and permissions are replaced.
 
-    What has no place here, such as policies, is left out and told.
+    Definitions that are not supported, such as policies, are skipped and listed.
     """
     content = sys.stdin.buffer.read() if str(file) == STANDARD_INPUT else file.read_bytes()
     fit = fitting(parse_definitions(content, str(file)))
@@ -296,6 +311,6 @@ def import_definitions(
     if as_json:
         write_json({"added": added, "left_out": fit.left_out})
         return
-    show("took over what is defined there" if added is None else f"took over {plural(added, 'definition')}")
+    show("imported the definitions" if added is None else f"imported {plural(added, 'definition')}")
     for line in fit.left_out:
-        notify(f"left out: {line}")
+        notify(f"skipped: {line}")

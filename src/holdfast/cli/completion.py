@@ -16,16 +16,16 @@ from holdfast.remote.store import RemoteStore
 __all__ = ["COMPLETE_VARIABLE", "complete_logs", "complete_queues", "complete_tables", "completes"]
 
 COMPLETE_VARIABLE = "_HOLDFAST_COMPLETE"
-"""What a shell sets when it asks; its script comes from `holdfast --show-completion`."""
-_PATIENCE_S = 2
-"""Nobody waits longer for a key press to do something."""
+"""The environment variable of a completion request; the shell's script comes from `holdfast --show-completion`."""
+_TIMEOUT_S = 2
+"""How long a completion may wait for a server: the user waits for it after pressing a key."""
 
 
 def completes(command: Any) -> bool:
     """Answer a shell's completion request; return False if this is not one."""
     if COMPLETE_VARIABLE not in os.environ:
         return False
-    with contextlib.suppress(SystemExit):  # which is how it ends
+    with contextlib.suppress(SystemExit):  # raised when the completion is printed
         command.main(args=[], prog_name="holdfast", complete_var=COMPLETE_VARIABLE)
     return True
 
@@ -51,11 +51,11 @@ def _names(context: typer.Context, incomplete: str, names: Callable[[Any], list[
         return []
     try:
         if isinstance(data, Address):
-            with RemoteStore(data, timeout=_PATIENCE_S) as remote:
+            with RemoteStore(data, timeout=_TIMEOUT_S) as remote:
                 found = names(remote)
         else:
             with holdfast.open(data, read_only=True) as store:
                 found = names(store)
-    except (HoldfastError, OSError):  # there is nothing to be completed, and nobody to be told
+    except (HoldfastError, OSError):  # nothing can be completed, and a message would disturb the prompt
         return []
     return [name for name in found if name.startswith(incomplete) and name.isprintable()]

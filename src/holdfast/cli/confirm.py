@@ -9,29 +9,30 @@ from holdfast.cli.options import UsageError
 from holdfast.cli.output import error_console
 from holdfast.cli.warnings import notify
 
-__all__ = ["ask", "somebody_is_there"]
+__all__ = ["ask", "at_a_terminal"]
 
 _NOT_DONE = 1
 
 
-def somebody_is_there() -> bool:
-    """Whether standard input and standard error are terminals, so that a prompt would reach a person."""
+def at_a_terminal() -> bool:
+    """Return whether standard input and standard error are terminals, so that a user can answer a prompt."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def ask(question: str, *, yes: bool) -> None:
+def ask(question: str, *, action: str, yes: bool) -> None:
     """Return after a confirmation or with --yes; if declined, end with the exit code 1.
 
-    Without a terminal and without --yes it is a usage error.
+    Without a terminal and without --yes it is a usage error, which names the `action`.
     """
     if yes:
         return
-    if not somebody_is_there():
-        raise UsageError("there is nobody to ask: say --yes if it is meant")
+    if not at_a_terminal():
+        stream = "standard error" if sys.stdin.isatty() else "standard input"
+        raise UsageError(f"refusing to {action} without confirmation: {stream} is not a terminal; pass --yes")
     console = error_console()
     console.print(Text.assemble((question, "bold"), " [y/N] "), end="", soft_wrap=True)
     answer = sys.stdin.readline()
-    if not answer:  # Ctrl-D leaves the cursor behind the question
+    if not answer:  # Ctrl-D leaves the cursor after the question
         console.print()
     if answer.strip().lower() not in ("y", "yes"):
         notify("nothing was changed")

@@ -1,6 +1,5 @@
 """The `holdfast doctor` command: runs all checks, and prints what to do about those that fail."""
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.broker.definitions import LOG_NAME, Definitions
 from holdfast.cli.open_store import folder_of, remote_at
 from holdfast.cli.options import DataOption, JsonOption
-from holdfast.cli.output import make_table, safe_text, show, standard_output
+from holdfast.cli.output import is_narrow, make_table, safe_text, show, write_json_lines
 from holdfast.doctor import Check, Port, examine
 from holdfast.running_server import RunningServer, server_of
 from holdfast.web.server_checks import check_certificate, check_encryption, check_users
@@ -37,10 +36,13 @@ _PROTOCOLS = {"amqp": "AMQP", "amqps": "AMQP over TLS", "http": "HTTP", "https":
 
 def doctor(
     data: DataOption = Path("data"),
-    config: Annotated[Path | None, typer.Option("--config", help="The TOML file that holdfast serve gets.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="The settings file that holdfast serve uses.")] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Look over configuration, limits, disk, clock, versions, ports and the store. Nothing is changed."""
+    """Check configuration, limits, disk, clock, versions, ports and the store.
+
+    Changes nothing. The exit code is 1 if a check is BAD.
+    """
     with remote_at(data) as remote:
         if remote is not None:
             checks = [Check(**one) for one in remote.doctor()]
@@ -49,7 +51,7 @@ def doctor(
     server = server_of(folder)
     try:
         settings = load(config, os.environ, {})
-    except HoldfastError:  # which the first check says
+    except HoldfastError:  # reported by the first check
         settings = None
     ports, certificate = _served(server) if server is not None else _configured(settings)
     more = {"default user": lambda: _users(folder)}
@@ -60,7 +62,7 @@ def doctor(
 
 
 def _served(server: RunningServer) -> tuple[list[Port], str | None]:
-    """The listeners and the certificate of a server that runs, whatever the configuration of this command says."""
+    """Return the listeners and the certificate of the running server, which may have another configuration."""
     ports = []
     for one in server.listeners:
         protocol = str(one["protocol"])
@@ -69,7 +71,7 @@ def _served(server: RunningServer) -> tuple[list[Port], str | None]:
 
 
 def _configured(settings: Settings | None) -> tuple[list[Port], str | None]:
-    """The listeners and the certificate that a server would have; none where the configuration cannot be read."""
+    """Return the listeners and the certificate that a server would have; none if the configuration is invalid."""
     return ([], None) if settings is None else (ports_of(settings), settings.tls_certificate)
 
 
@@ -96,18 +98,19 @@ def ports_of(settings: Settings) -> list[Port]:
         number = getattr(settings, name, None)
         if number is not None:
             secure = name in ("amqps_port", "https_port")
-            found += [Port(what, host, number, secure) for host in usable(settings.hosts)]
+            found += [Port(what, host, number, secure, name) for host in usable(settings.hosts)]
     return found
 
 
 def _report(checks: list[Check], as_json: bool) -> int:
     if as_json:
-        for check in checks:
-            standard_output().write(json.dumps(asdict(check), ensure_ascii=False).encode() + b"\n")
-        standard_output().flush()
+        write_json_lines(asdict(check) for check in checks)
     else:
-        table = make_table("", "check", "found", "what to do")
+        narrow = is_narrow()
+        table = make_table("", "check", "found", *([] if narrow else ["what to do"]))
         for check in checks:
-            table.add_row(_MARKS[check.state], check.name, safe_text(check.found), safe_text(check.advice))
+            found, advice = safe_text(check.found), safe_text(check.advice)
+            cells = [f"{found}\n{advice}".rstrip()] if narrow else [found, advice]
+            table.add_row(_MARKS[check.state], check.name, *cells)
         show(table)
     return 1 if any(check.state == "bad" for check in checks) else 0

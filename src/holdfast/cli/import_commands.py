@@ -1,4 +1,4 @@
-"""The `holdfast import` commands: from LedgerQ and RabbitMQ, without loss, and repeatable."""
+"""The `holdfast import` commands: from LedgerQ and RabbitMQ, without loss, and safe to repeat."""
 
 import ssl
 from collections.abc import Sequence
@@ -14,12 +14,13 @@ from holdfast.base.units import format_count, plural
 from holdfast.cli.open_store import folder_of, store_to_read, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, help_if_alone
 from holdfast.cli.output import (
+    Name,
     byte_progress,
     details,
     error_console,
     make_table,
     progress_on,
-    safe_text,
+    short_name,
     show,
     write_json,
 )
@@ -54,53 +55,61 @@ __all__ = ["import_commands"]
 _SHOWN = 20
 
 import_commands = typer.Typer(
-    invoke_without_command=True, callback=help_if_alone, help="Bring messages in from another queue."
+    invoke_without_command=True, callback=help_if_alone, help="Import messages from LedgerQ or RabbitMQ."
 )
 
 
 @import_commands.command("ledgerq")
 def import_ledgerq(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the LedgerQ queue; nothing is written.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the LedgerQ queue; it is only read.")],
     name: QueueArgument,
     data: DataOption = Path("data"),
     dlq: Annotated[
         Path | None,
-        typer.Option("--dlq", metavar="DIR", show_default="dlq beside or in DIR", help="The folder of dead letters."),
+        typer.Option(
+            "--dlq", metavar="DIR", show_default="dlq in DIR or next to it", help="The folder of the dead letters."
+        ),
     ] = None,
-    no_dlq: Annotated[bool, typer.Option("--no-dlq", help="Leave the dead letters.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also what LedgerQ has delivered before.")] = False,
+    no_dlq: Annotated[bool, typer.Option("--no-dlq", help="Do not import dead letters.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also import messages that LedgerQ has delivered already.")
+    ] = False,
     source: Annotated[
         str | None,
         typer.Option(
             "--source",
             metavar="NAME",
             show_default="the path of DIR",
-            help="What this source is remembered as, so that a copy of it brings nothing twice.",
+            help="The name of this source; a copy imported under the same name brings nothing twice.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Import the messages of a LedgerQ queue, and its dead letters.
+    """Import the messages and dead letters of a LedgerQ queue.
 
-    Taken is what waits, what failed and was never delivered again, and what is dead; not what has expired.
+    Stop LedgerQ first. Imported are waiting messages, failed messages that were not delivered again, and dead letters.
+    Expired messages are not imported. Headers, remaining time to live and priorities are kept (low is 0, medium 4,
+    high 9).
 
-    Headers, the time left to live and priorities are kept: low is 0, medium 4, high 9. Stop LedgerQ first.
+    The command can be repeated, also after it was interrupted: the log QUEUE.imported records what was imported, so
+    that each message is imported once.
 
-    Can be run again, also after it was stopped: what was brought is noted in the log QUEUE.imported, and comes once.
-
-    Damage is passed and told, and the exit code is then 1.
+    Damaged messages are skipped and reported; the exit code is then 1.
     """
     data = folder_of(data)
     if dlq is not None and no_dlq:
         raise UsageError("choose one: --dlq DIR or --no-dlq")
     letters = None if no_dlq else dlq or find_dlq(folder)
     for place in (folder, *([letters] if letters is not None else [])):
-        read_ledgerq(place)  # what is no LedgerQ folder is said before a store is made
+        read_ledgerq(place)  # raises for a folder that is not LedgerQ's, before a store is created
         if data.resolve().is_relative_to(place.resolve()):
-            raise InvalidArgument(f"the store {str(data)!r} would lie in {str(place)!r}, where nothing may be written")
+            raise InvalidArgument(
+                f"the store {str(data)!r} is inside the LedgerQ folder {str(place)!r}, which is only read: choose "
+                "another --data"
+            )
     target = None if letters is None else _dead_letter_queue(data, name)
     with store_to_write(data) as store:
-        # First, because a queue that is opened opens that of its dead letters, with a smaller limit.
+        # First: opening the queue opens its dead-letter queue, too, with a smaller message limit.
         dead_queue = None if target is None else store.queue(target, max_message=MESSAGE_MAX)
         queue = store.queue(name, max_message=MESSAGE_MAX)
         work = LedgerQImport(
@@ -113,7 +122,7 @@ def import_ledgerq(
             everything=everything,
         )
         with byte_progress(shown=not as_json) as progress:
-            bar = progress.add_task(f"importing into {name}", total=None)
+            bar = progress.add_task(f"importing into {short_name(name)}", total=None)
             result = work.run(lambda done, total: progress.update(bar, completed=done, total=total))
     if as_json:
         places = {"queue": name, "source": str(folder), "dlq": None if letters is None else str(letters)}
@@ -138,8 +147,8 @@ def _show_result(result: ImportResult, folder: Path, letters: Path | None) -> No
         "imported": plural(result.imported, "message"),
         "dead letters": format_count(result.dead) + ("" if letters is None else f" from {letters!s}"),
         "expired": format_count(result.expired) if result.expired else "",
-        "brought before": format_count(result.already) if result.already else "",
-        "delivered before": f"{format_count(result.read_before)} left out (--all takes them)"
+        "imported before": format_count(result.already) if result.already else "",
+        "delivered before": f"{format_count(result.read_before)} skipped (--all imports them)"
         if result.read_before
         else "",
         "problems": format_count(len(result.problems)) if result.problems else "",
@@ -150,7 +159,7 @@ def _show_result(result: ImportResult, folder: Path, letters: Path | None) -> No
     if len(result.problems) > _SHOWN:
         notify(f"and {len(result.problems) - _SHOWN} more problems: --json shows all")
     for note in result.notes:
-        notify(f"not taken along: {note}")
+        notify(f"not imported: {note}")
 
 
 @import_commands.command("rabbitmq")
@@ -159,8 +168,8 @@ def import_rabbitmq(
         str,
         typer.Argument(
             metavar="URL",
-            help="amqp://user@host:port/vhost, or amqps://; without a vhost, all of them. A password in it is seen by "
-            "others on this machine: leave it out, and it is asked for.",
+            help="amqp://user@host:port/vhost, or amqps://; without a vhost, all of them. Other users of this machine "
+            "can see a password in it: leave it out, and you are asked for it.",
         ),
     ],
     data: DataOption = Path("data"),
@@ -170,47 +179,50 @@ def import_rabbitmq(
             "--management",
             metavar="URL",
             show_default="port 15672 of the same host",
-            help="The management API, which says what is defined.",
+            help="The management API, which lists the definitions.",
         ),
     ] = None,
     definitions: Annotated[
         Path | None,
-        typer.Option("--definitions", metavar="FILE", help="A file of rabbitmqctl export_definitions instead."),
+        typer.Option(
+            "--definitions", metavar="FILE", help="Read definitions from a file of rabbitmqctl export_definitions."
+        ),
     ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(
             "--queue",
             metavar="NAME",
-            help="Only the messages of this queue; may be repeated. With neither definitions nor --management it "
-            "becomes a durable classic queue.",
+            help="Import only this queue; may be repeated. Without --definitions and --management it becomes a durable "
+            "classic queue.",
         ),
     ] = None,
     keep: Annotated[
         bool,
         typer.Option(
             "--keep",
-            help="Copy, and give every message back to RabbitMQ in the end, marked as redelivered; quorum queues "
-            "count it as a failed delivery.",
+            help="Copy: return every message to RabbitMQ at the end, marked as redelivered. Quorum queues count that "
+            "as a failed delivery.",
         ),
     ] = False,
     password_file: PasswordFileOption = None,
     ca: Annotated[
-        Path | None, typer.Option("--ca", metavar="FILE", help="Who signed the server's certificate, a PEM file.")
+        Path | None, typer.Option("--ca", metavar="FILE", help="The CA of the server's certificate, a PEM file.")
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--cert", metavar="FILE", help="Our certificate with its key, a PEM file.")
+        Path | None, typer.Option("--cert", metavar="FILE", help="A client certificate with its key, a PEM file.")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Import what is defined in RabbitMQ, and move the messages of its queues, by AMQP.
+    """Import the definitions of RabbitMQ, and move the messages of its queues over AMQP.
 
-    A message is removed there once it is on disk here, so nothing is lost if this is stopped. Run it again then:
-    the last messages, up to a thousand, may come twice, and with --keep all, since AMQP gives them no identity.
+    Stop publishers and consumers first, and Holdfast if it serves this store.
 
-    Order, properties, exchange and routing key are kept. The time that messages have left to live starts again.
+    A message is removed from RabbitMQ when it is on disk here: nothing is lost if the import is interrupted. Repeat it
+    then. Up to a thousand messages may be imported twice, with --keep all, because AMQP messages have no identity.
 
-    Stop publishers and consumers first, and Holdfast if it serves this store. Users keep their passwords.
+    Order, properties, exchange, routing key and the users' passwords are kept. The time to live of messages starts
+    again.
     """
     address = _address(origin, password_file, has_certificate=certificate is not None)
     tls = _tls(address, management, ca, certificate)
@@ -219,7 +231,10 @@ def import_rabbitmq(
         found, problems = _look(source, fit, queue or [])
         for one in found:
             if one.consumers:
-                notify(f"the queue {one.name!r} has {plural(one.consumers, 'consumer')}, who take messages meanwhile")
+                notify(
+                    f"the queue {one.name!r} has {plural(one.consumers, 'consumer')}: messages that they get are not "
+                    "imported"
+                )
         with store_to_write(data) as store:
             fresh = is_fresh(store)
             with (
@@ -265,9 +280,7 @@ def _tls(address: Address, management: str | None, ca: Path | None, certificate:
         if certificate is not None:
             context.load_cert_chain(certificate)
     except ssl.SSLError as error:
-        raise InvalidArgument(
-            f"a file of --ca or --cert is no PEM file that serves: {error.reason or error}"
-        ) from error
+        raise InvalidArgument(f"--ca or --cert is not a usable PEM file: {error.reason or error}") from error
     return context
 
 
@@ -292,8 +305,8 @@ def _defined(
             f"{error}. AMQP itself cannot list queues: give --management URL, or --definitions FILE as written by "
             "rabbitmqctl export_definitions, or name the queues with --queue"
         ) from error
-    told = [f"queue {one.get('name')!r}: exclusive, it belongs to one connection" for one in transient]
-    return replace(fit, left_out=fit.left_out + told)
+    exclusive = [f"queue {one.get('name')!r}: exclusive, it belongs to one connection" for one in transient]
+    return replace(fit, left_out=fit.left_out + exclusive)
 
 
 def _look(source: RabbitSource, fit: Fitting, names: Sequence[str]) -> tuple[list[Found], list[str]]:
@@ -305,9 +318,9 @@ def _look(source: RabbitSource, fit: Fitting, names: Sequence[str]) -> tuple[lis
     for name in names:
         if (own, name) not in [(vhost, queue) for vhost, queue, _ in defined]:
             left = next((line for line in fit.left_out if line.startswith(f"queue {name!r}: ")), None)
-            raise NotFound(left or f"there is no queue {name!r} among the definitions of the virtual host {own!r}")
+            raise NotFound(left or f"the definitions of the virtual host {own!r} have no queue {name!r}")
     if not defined:
-        source.client(own)  # so that a wrong address is said all the same
+        source.client(own)  # so that a wrong address is an error in any case
     refused: set[str] = set()
     for vhost, name, type in defined:
         if vhost in refused or (names and (vhost != own or name not in names)):
@@ -346,12 +359,12 @@ def _show_move(moved: _Moved, *, as_json: bool) -> None:
     if moved.queues:
         table = make_table("vhost", "queue", "messages", numbers=("messages",))
         for one in moved.queues:
-            table.add_row(safe_text(one.vhost), safe_text(one.queue), format_count(one.messages))
+            table.add_row(Name(one.vhost), Name(one.queue), format_count(one.messages))
         show(table)
     show(f"imported {plural(total, 'message')} and {plural(moved.added, 'definition')} from {moved.source}")
     for problem in moved.problems:
         notify(problem)
     for line in moved.left_out:
-        notify(f"left out: {line}")
+        notify(f"skipped: {line}")
     for note in moved.notes:
         notify(note)

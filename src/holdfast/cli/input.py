@@ -16,12 +16,12 @@ from holdfast.log import Headers
 __all__ = ["STANDARD_INPUT", "key_of", "parse_headers", "payload_of", "read_file_payload", "standard_input_lines"]
 
 STANDARD_INPUT = "-"
-"""In place of a payload: one a line from standard input."""
+"""The argument that means standard input."""
 _CHUNK = 1 << 20
 
 
 def payload_of(argument: str) -> bytes:
-    """Return the typed bytes, whatever the locale."""
+    """Return the bytes that were typed, in any locale."""
     return os.fsencode(argument)
 
 
@@ -65,7 +65,7 @@ def standard_input_lines(doing: str, longest: int, *, shown: bool) -> Iterator[l
 
 
 def _batches(source: BinaryIO, longest: int) -> Iterator[tuple[list[bytes], int]]:
-    """Yield lines as they arrive, and their bytes: a slow source is not waited for, a fast one comes in large parts."""
+    """Yield lines as they arrive, and their size: few at a time from a slow source, many at a time from a fast one."""
     rest = bytearray()
     while chunk := source.read1(_CHUNK):  # type: ignore[attr-defined]
         cut = chunk.rfind(b"\n") + 1
@@ -76,14 +76,14 @@ def _batches(source: BinaryIO, longest: int) -> Iterator[tuple[list[bytes], int]
             rest = bytearray(chunk[cut:])
         else:
             rest += chunk
-            if len(rest) > longest:  # the log refuses it, and says why, before it fills the memory
+            if len(rest) > longest:  # the log rejects it, before it fills the memory
                 break
     if rest:
         yield [bytes(rest)], len(rest)
 
 
 def _size_of(source: BinaryIO) -> int | None:
-    """Return how many bytes will come, if that is known."""
+    """Return the size of the source in bytes if it is a file, else None."""
     with contextlib.suppress(OSError, ValueError):
         status = os.fstat(source.fileno())
         if stat.S_ISREG(status.st_mode):

@@ -48,19 +48,19 @@ def seen_as(kind: type[T], thing: object) -> T | None:
 
 
 def _remote(data: Address, *, read_only: bool) -> contextlib.AbstractContextManager[Store]:
-    # What the commands use of a store is there by the same names; tests run each command on both.
+    # RemoteStore has the methods of Store that the commands use, by the same names; tests run each command on both.
     return cast("contextlib.AbstractContextManager[Store]", RemoteStore(data, read_only=read_only))
 
 
 @contextlib.contextmanager
 def store_to_read(data: Target) -> Iterator[Store]:
-    """Open a store read-only, which is possible while another process writes."""
+    """Open an existing store read-only, which is possible while another process writes."""
     if isinstance(data, Address):
         with _remote(data, read_only=True) as store:
             yield store
         return
     if not data.exists():
-        raise NotFound(f"there is no store at {str(data)!r}: check --data, or make one with holdfast put")
+        raise NotFound(f"there is no store at {str(data)!r}: check --data, or create one with holdfast put")
     with holdfast.open(data, read_only=True) as store:
         yield store
 
@@ -78,7 +78,8 @@ def store_to_write(data: Target, *, group_readable: bool | None = None) -> Itera
         who = f"process {error.pid}" if error.pid is not None else "another process"
         raise Locked(
             f"{str(data)!r} is being written by {who}: stop it first or, if it is holdfast serve, use --url with the "
-            "address that it printed; commands that only read work meanwhile",
+            "address that it printed. To share a store between processes, run holdfast serve. Commands that only read "
+            "still work",
             error.pid,
         ) from error
     with store:
@@ -87,7 +88,7 @@ def store_to_write(data: Target, *, group_readable: bool | None = None) -> Itera
 
 @contextlib.contextmanager
 def log_to_read(data: Target, name: str) -> Iterator[Log]:
-    """Open a log read-only."""
+    """Open a log read-only, which is possible while another process writes."""
     with store_to_read(data) as store:
         yield store.log(name)
 
@@ -111,12 +112,12 @@ def queue_to_read(data: Target, name: str) -> Iterator[Queue]:
 @contextlib.contextmanager
 def queue_to_change(data: Target, name: str) -> Iterator[Queue]:
     """Open an existing queue for writing: a mistyped name or folder is an error and not a new, empty queue."""
-    if isinstance(data, Address):  # one look is enough, and a user who may not list queues may still use this one
+    if isinstance(data, Address):  # opened once: a user who may not list queues may still use this one
         with queue_to_read(data, name) as queue:
             yield queue
         return
     with store_to_read(data) as store:
         if name not in store.queues():
-            store.queue(name)  # which says that it is not there, and which ones are
+            store.queue(name)  # raises NotFound with the names of the existing queues
     with store_to_write(data) as store:
         yield store.queue(name)

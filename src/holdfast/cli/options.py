@@ -64,17 +64,17 @@ JsonOption = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Print one JSON object, or one line of JSON a record. Bytes are text where they are valid UTF-8, "
-        'else {"base64": "..."}; times are ISO 8601 in UTC, timestamps nanoseconds since 1970.',
+        help="Print JSON: one object, or one line per record, and no line if there is none. Bytes that are not UTF-8 "
+        'are {"base64": "..."}; times are in UTC.',
     ),
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_logs, help="The log.")]
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=complete_queues, help="The queue.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def help_if_alone(context: typer.Context) -> None:
-    """Show the help of a group that was called without a command."""
+    """Print the help of a group that was called without a command."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -85,12 +85,12 @@ def size_option(text: str) -> int:
 
 
 def duration_option(text: str) -> timedelta:
-    """Parse a duration that was typed as an option."""
+    """Parse a duration that was typed as an option; a bare number is seconds."""
     return _as_usage(parse_duration, text)
 
 
 def patience_option(text: str) -> timedelta:
-    """Parse how long to wait; `forever` is the longest duration there is."""
+    """Parse how long to wait; `forever` is `timedelta.max`."""
     return timedelta.max if text.strip().lower() == "forever" else duration_option(text)
 
 

@@ -1,4 +1,4 @@
-"""Reading passwords from a terminal, a file or a pipe; never from the command line, which others can see."""
+"""Reading passwords from a terminal, a file or a pipe; never from the command line, which other users can see."""
 
 import getpass
 import sys
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.cli.confirm import somebody_is_there
+from holdfast.cli.confirm import at_a_terminal
 from holdfast.cli.options import UsageError
 
 __all__ = ["PasswordFileOption", "read_password"]
@@ -18,25 +18,28 @@ PasswordFileOption = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        show_default="asked for, or the first line of standard input",
-        help="A file whose first line is the password; - is standard input.",
+        show_default="prompt, or the first line of standard input",
+        help="Read the password from the first line of this file; - is standard input.",
     ),
 ]
 
 
 def read_password(file: Path | None, question: str, *, twice: bool) -> str:
-    """Return the password: the first line of a file or of standard input, or typed, twice if it is new."""
+    """Return the password: the first line of a file or of standard input, or typed at a prompt.
+
+    With `twice` it must be typed twice: for a new password.
+    """
     if file is not None and str(file) != "-":
         with file.open(encoding="utf-8") as lines:
             return _checked(lines.readline())
-    if file is None and somebody_is_there():
+    if file is None and at_a_terminal():
         typed = _typed(question)
-        if twice and typed != _typed("The same again: "):
+        if twice and typed != _typed("Repeat the password: "):
             raise InvalidArgument("the two passwords differ: nothing was changed")
         return _checked(typed)
     line = sys.stdin.readline()
     if not line:
-        raise UsageError("there is no password: give --password-file FILE, or write it to standard input")
+        raise UsageError("no password given: pass --password-file FILE, or write the password to standard input")
     return _checked(line)
 
 

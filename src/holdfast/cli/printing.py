@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Body)
 
 
 class Printer(Generic[T]):
-    """Prints items to standard output in one form; without rich, which takes minutes for a million of them."""
+    """Prints items to standard output in one form; without rich, which takes minutes for a million items."""
 
     def __init__(self, form: FormatChoice, *, json: bool, newline_between: bool = False) -> None:
         self._stream: BinaryIO = standard_output()
@@ -36,7 +36,7 @@ class Printer(Generic[T]):
         raise NotImplementedError
 
     def place(self, thing: T) -> tuple[int, int, list[str]]:
-        """Return its number, its time and what else is shown before the key and the headers."""
+        """Return the item's number, its time, and facts that are printed before the key and the headers."""
         raise NotImplementedError
 
     def print(self, thing: T) -> None:

@@ -1,4 +1,4 @@
-"""The `holdfast serve` command: runs the server until a signal, then completes pending confirms and exits."""
+"""The `holdfast serve` command: runs the server until a signal, then closes all connections and syncs the store."""
 
 import asyncio
 import contextlib
@@ -38,11 +38,11 @@ _SPOKEN = {
     "https": ("the page and the API on ", "https://{place}/"),
     "capnp": ("Cap'n Proto on ", "{place}"),
 }
-"""What is said of a protocol, and of each address that it is spoken on."""
+"""By protocol: the text that is printed for its listeners, and the form of each address."""
 
 
-def _port(name: str, says: str) -> Any:
-    return typer.Option(name, metavar="PORT", help=says)
+def _port(name: str, help: str) -> Any:
+    return typer.Option(name, metavar="PORT", help=help)
 
 
 def serve(
@@ -50,23 +50,38 @@ def serve(
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", help="An address to listen on (127.0.0.1 and ::1); may be repeated. `::` for all."),
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Listen on this address (127.0.0.1 and ::1); may be repeated. `::` for all addresses.",
+        ),
     ] = None,
-    amqp_port: Annotated[str | None, _port("--amqp-port", "The port for AMQP (5672); 0: any, none: shut.")] = None,
+    amqp_port: Annotated[
+        str | None, _port("--amqp-port", "The port for AMQP (5672); 0: any free port, none: disabled.")
+    ] = None,
     amqps_port: Annotated[str | None, _port("--amqps-port", "The port for AMQP over TLS.")] = None,
     http_port: Annotated[
-        str | None, _port("--http-port", "The port for the page and the API (15672); 0: any, none: shut.")
+        str | None, _port("--http-port", "The port for the page and the API (15672); 0: any free port, none: disabled.")
     ] = None,
-    rpc_port: Annotated[str | None, _port("--rpc-port", "The port for Cap'n Proto (9090); 0: any, none: shut.")] = None,
+    rpc_port: Annotated[
+        str | None, _port("--rpc-port", "The port for Cap'n Proto (9090); 0: any free port, none: disabled.")
+    ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting, as NAME=VALUE; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of docs/operations.md; may be repeated."),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say who comes and goes.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log connections and other events.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve the store until Ctrl-C or SIGTERM: AMQP 0-9-1, the management page with its API, and Cap'n Proto."""
+    """Serve the store over AMQP 0-9-1, HTTP (page and API) and Cap'n Proto.
+
+    Ctrl-C or SIGTERM stops the server: connections are closed and the store is synced. Publisher confirms that are
+    still pending then are not sent; their messages may have been stored.
+
+    Settings come from the options, the environment (HOLDFAST_...) and --config, in this order.
+    """
     if any(importlib.util.find_spec(name) is None for name in ("argon2", "capnp", "starlette", "uvicorn")):
-        raise InvalidArgument("to serve, Holdfast needs more than it came with: pip install 'holdfast[server]'")
+        raise InvalidArgument("holdfast serve needs more packages: pip install 'holdfast[server]'")
     settings = load(
         config,
         os.environ,
@@ -81,16 +96,16 @@ def serve(
     )
     _log_to_stderr(logging.INFO if verbose else logging.WARNING)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # six files a durable queue, and one a client
+    with contextlib.suppress(ValueError, OSError):  # six files per durable queue, and one per client
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # What a message leaves behind is freed by counting references; the rest need not be searched for all the time.
+    # Messages are freed by reference counts; cycles are rare, and need not be searched for often.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     keep_allocator_small()
-    # Whoever waits for the disk is let on sooner while clients keep the loop busy: a tenth more messages of 64 KiB.
+    # Threads that waited for the disk resume sooner while clients keep the loop busy: a tenth more messages of 64 KiB.
     sys.setswitchinterval(_SWITCH_S)
-    # RocksDB makes its files as the umask says, and so do pipelines that are started from here: they are processes that
-    # inherit it, and `holdfast.spark.session` hands it on to Hadoop.
+    # RocksDB creates its files with the umask, and so do pipelines that the server starts: they are processes that
+    # inherit it, and `holdfast.spark.session` passes it to Hadoop.
     os.umask(os.umask(0o077) | (0o027 if settings.group_readable else 0o077))
     with store_to_write(data, group_readable=settings.group_readable or None) as store:
         _runner(lambda: _serve(store, settings, as_json))
@@ -107,7 +122,7 @@ async def _serve(store: Any, settings: Settings, as_json: bool) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopped.set)
-    from holdfast.web.web_server import WebServer  # noqa: PLC0415 - needs what only a server has
+    from holdfast.web.web_server import WebServer  # noqa: PLC0415 - needs the packages of holdfast[server]
 
     server = Server(store, settings)
     web: WebServer | None = None
@@ -140,15 +155,16 @@ def _advise(users: Users, data: Path) -> None:
     administrators = [user.name for user in users.all() if "administrator" in user.tags]
     if administrators == [DEFAULT] and users.is_default(DEFAULT):
         notify(
-            f"the only administrator is {DEFAULT!r} with its default password, as which every user of this machine can "
-            "log in. It may not start backups and pipelines over HTTP, nor make administrators. To make one, stop the "
-            f"server and run: holdfast user add NAME --tag administrator --data {shlex.quote(str(data))}"
+            f"the only administrator is {DEFAULT!r} with its default password: every user of this machine can log in "
+            f"with it. {DEFAULT!r} may not start backups and pipelines over HTTP, nor create administrators. To create "
+            f"an administrator, stop the server and run: holdfast user add NAME --tag administrator --data "
+            f"{shlex.quote(str(data))}"
         )
 
 
 def _runner(main: Any) -> None:
     try:
-        import uvloop  # noqa: PLC0415 - only where it is installed
+        import uvloop  # noqa: PLC0415 - optional
     except ImportError:
         asyncio.run(main())
     else:
@@ -158,5 +174,5 @@ def _runner(main: Any) -> None:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or name not in Settings.__dataclass_fields__:
-        raise InvalidArgument(f"--set takes NAME=VALUE with a setting of the table in docs/operations.md, not {text!r}")
+        raise InvalidArgument(f"--set {text!r} is not NAME=VALUE with a known setting: see docs/operations.md")
     return name, value

@@ -12,8 +12,8 @@ _NOT_ASCII_TEXT = re.compile(r"[^\x20-\x7e]")
 class LineFormatter(logging.Formatter):
     """Escapes what is not printable in the message of a record.
 
-    Names of virtual hosts, exchanges and users come from strangers: a line break in one would fake a line of the log,
-    an escape sequence would reach the operator's terminal. Tracebacks follow on lines of their own, as they are.
+    Names of virtual hosts, exchanges and users come from clients: a line break in one would forge a log line, and an
+    escape sequence would reach the operator's terminal. Tracebacks follow on their own lines, unescaped.
     """
 
     def __init__(self) -> None:

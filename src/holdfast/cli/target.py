@@ -23,21 +23,21 @@ Target = Path | Address
 
 _URL, _TOKEN_FILE = "holdfast.url", "holdfast.token_file"
 FOLDER_ONLY = {
-    "serve": "serve runs where the store is: leave --url out, and say --data DIR",
-    "demo": "demo makes a store of its own: leave --url out",
-    "bench": "bench makes a store of its own: leave --url out",
-    "restore": "restore makes a new folder: run it where that is to be, with --data DIR",
-    "verify": "verify reads the files of a store: run it where they are, with --data DIR; see also doctor",
-    "import ledgerq": "stop the server, and import into its folder with --data DIR",
-    "import rabbitmq": "stop the server, and import into its folder with --data DIR",
+    "serve": "serve does not accept --url: run it on the machine of the store, with --data DIR",
+    "demo": "demo does not accept --url: it creates its own store",
+    "bench": "bench does not accept --url: it creates its own store",
+    "restore": "restore does not accept --url: run it on the machine of the new store, with --data DIR",
+    "verify": "verify does not accept --url: run it on the machine of the store, with --data DIR, or see doctor --url",
+    "import ledgerq": "import does not accept --url: stop the server and import into its folder with --data DIR",
+    "import rabbitmq": "import does not accept --url: stop the server and import into its folder with --data DIR",
 }
-"""Commands that work on a folder only, and what to do in place of giving them a URL."""
+"""Commands that work on a folder only, and their error if they are given a URL."""
 
 
 def folder_of(target: Target, instead: str = "") -> Path:
     """Return the folder of a store; a usage error if it is at a URL."""
     if isinstance(target, Address):
-        raise UsageError(f"this works on a folder only: run it where the store is, with --data DIR{instead}")
+        raise UsageError(f"this works on a folder only: run it on the machine of the store, with --data DIR{instead}")
     return target
 
 
@@ -65,7 +65,7 @@ def _token(file: Path | None) -> str | None:
     with file.open(encoding="utf-8") as lines:
         token = lines.readline().strip()
     if not token:
-        raise InvalidArgument(f"{str(file)!r} has no token in its first line")
+        raise InvalidArgument(f"the token file {str(file)!r} has an empty first line: write the token there")
     return token
 
 
@@ -88,7 +88,7 @@ def _refuse_url(context: typer.Context, value: str | None) -> None:
 
 if TYPE_CHECKING:
     DataOption = Target
-else:  # typer knows no alternatives: what was typed is text until the callback has looked at both options
+else:  # typer does not support unions: the value is text until the callback has seen both options
     DataOption = Annotated[
         str,
         typer.Option(
@@ -107,7 +107,7 @@ def _template(
             callback=_keep_url,
             is_eager=True,
             expose_value=False,
-            help="In place of a folder: a server, as http://user:password@host:15672.",
+            help="Use a server instead of a folder: http://user:pass@host:15672.",
         ),
     ] = None,
     token_file: Annotated[
@@ -119,11 +119,11 @@ def _template(
             is_eager=True,
             expose_value=False,
             show_default="HOLDFAST_TOKEN, or the user in the URL",
-            help="A file whose first line is the token to come in with.",
+            help="Authenticate with the token in the first line of this file.",
         ),
     ] = None,
 ) -> None:
-    raise NotImplementedError  # only its parameters are wanted
+    raise NotImplementedError  # only its parameters are used
 
 
 def _refusing(

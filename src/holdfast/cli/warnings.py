@@ -77,5 +77,5 @@ class DamageNotices:
         for damage in fresh[:_KEPT]:
             notify(f"damage: {damage}")
         if len(fresh) > _KEPT:
-            notify(f"and {len(fresh) - _KEPT} more damaged places: see holdfast log verify")
+            notify(f"and {len(fresh) - _KEPT} more damaged positions: see holdfast log verify")
         return self._shown > 0

@@ -23,9 +23,9 @@ from holdfast.log import Flush
 __all__ = ["follow", "next_report", "run", "running", "write"]
 
 _SAMPLE = 97
-"""Every so many records the follower notes how old the record is that it sees."""
-_PATIENCE_S = 30
-_one_speaks = threading.Lock()
+"""The follower measures the age of every 97th record that it reads."""
+_TIMEOUT_S = 30
+_report_lock = threading.Lock()
 
 
 def write(data: Path, records: int, sync_every: int) -> None:
@@ -39,7 +39,7 @@ def write(data: Path, records: int, sync_every: int) -> None:
                 log.append(payload)
             log.sync()
             _report(confirmed=stop)
-        sys.stdin.read()  # whoever is too fast waits here to be killed, or for the parent's end
+        sys.stdin.read()  # a process that finished first waits to be killed, or for the end of its parent
 
 
 def follow(data: Path, start: int, stop: int) -> None:
@@ -49,7 +49,7 @@ def follow(data: Path, start: int, stop: int) -> None:
     with holdfast.open(data, read_only=True) as store, store.log(LOG).tailer() as tailer:
         tailer.seek(start)
         _report(ready=True)
-        for record in tailer.follow(wait=_PATIENCE_S):
+        for record in tailer.follow(wait=_TIMEOUT_S):
             right += record.sequence == start + seen and record.payload == order(record.sequence)
             seen += 1
             if seen % _SAMPLE == 1:
@@ -61,7 +61,7 @@ def follow(data: Path, start: int, stop: int) -> None:
 
 @contextlib.contextmanager
 def running(role: str, data: Path, *numbers: int) -> Iterator["subprocess.Popen[str]"]:
-    """Run a child process of this module; it is gone when the block is left, however that happens."""
+    """Run a child process of this module, which is killed at the end of the block."""
     program = "from holdfast.cli.demo.children import run; run()"
     command = [sys.executable, "-c", program, role, str(data), *map(str, numbers)]
     with subprocess.Popen(
@@ -69,7 +69,7 @@ def running(role: str, data: Path, *numbers: int) -> Iterator["subprocess.Popen[
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
+        start_new_session=True,  # Ctrl-C reaches only the parent, which then kills the child
     ) as child:
         try:
             yield child
@@ -94,5 +94,5 @@ def run() -> None:
 
 
 def _report(**facts: object) -> None:
-    with _one_speaks:
+    with _report_lock:
         print(json.dumps(facts), flush=True)

@@ -1,4 +1,4 @@
-"""The `holdfast demo` command: plays all parts of the demo in a folder of its own."""
+"""The `holdfast demo` command: runs all parts of the demo in a new folder."""
 
 import contextlib
 import importlib.util
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.cli.demo.log_part import tell
+from holdfast.cli.demo.log_part import run_log_part
 from holdfast.cli.demo.orders import LOG
 from holdfast.cli.demo.output import Stage
-from holdfast.cli.demo.queue_part import tell_of_queues
+from holdfast.cli.demo.queue_part import run_queue_part
 from holdfast.cli.demo.results import Figures
 from holdfast.cli.demo.shipping import QUEUE
-from holdfast.cli.demo.spark_part import tell_of_spark
+from holdfast.cli.demo.spark_part import run_spark_part
 from holdfast.cli.demo.summary import scorecard, scorecard_json
 from holdfast.cli.options import JsonOption
 from holdfast.cli.output import show, write_json
@@ -33,62 +33,63 @@ __all__ = ["demo"]
 
 def demo(
     keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="DIR", help="Use this new folder, and leave it there.")
+        Path | None, typer.Option("--keep", metavar="DIR", help="Use this new folder, and do not delete it.")
     ] = None,
     records: Annotated[
-        int, typer.Option("--records", min=1000, metavar="N", help="How many records are written.")
+        int, typer.Option("--records", min=1000, metavar="N", help="Records to write to the log.")
     ] = 1_000_000,
     orders: Annotated[
-        int, typer.Option("--orders", min=1000, metavar="N", help="How many orders go through the queue.")
+        int, typer.Option("--orders", min=1000, metavar="N", help="Orders to put into the queue.")
     ] = 20_000,
-    serve: Annotated[bool, typer.Option(help="Serve the folder, where what that needs is installed.")] = True,
-    spark: Annotated[bool, typer.Option(help="End in Spark, where it is installed.")] = True,
+    serve: Annotated[bool, typer.Option(help="Serve the folder, if holdfast[server] is installed.")] = True,
+    spark: Annotated[bool, typer.Option(help="Run a Spark pipeline, if holdfast[spark] is installed.")] = True,
     stay: Annotated[
         bool | None,
-        typer.Option(help="Go on serving the page until Ctrl-C.", show_default="on a terminal"),
+        typer.Option(help="Keep serving the page until Ctrl-C.", show_default="on a terminal"),
     ] = None,
-    pause: Annotated[bool, typer.Option(help="Stop a moment between chapters on a terminal.")] = True,
+    pause: Annotated[bool, typer.Option(help="Pause briefly between chapters on a terminal.")] = True,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the whole story: write, kill, recover, work, fail, redrive, serve, back up, and see it in Spark.
+    """Show and measure what survives kill -9: logs, queues, tables, the server, a backup, and Spark on top.
 
-    A process writes a million records and is killed in the midst of it; then one that works on a queue is.
+    A process writes a million records and is killed; then a process with queue workers is killed, and then the server.
 
-    Every figure is measured in this run. The exit code is 1 if anything that was confirmed is missing, or came twice.
+    Every figure is measured in this run. The exit code is 1 if a confirmed message is missing or was processed twice.
     """
-    from holdfast.cli.demo.table_part import tell_of_tables  # noqa: PLC0415 - other commands need not load tables
+    from holdfast.cli.demo.table_part import run_table_part  # noqa: PLC0415 - other commands need not load tables
 
     stage = Stage(silent=as_json, pause=pause)
     watched = is_watched(stay) and not as_json
     began = time.perf_counter()
     with _ending_in_order(), _folder(keep) as data:
-        figures = tell(data, records, stage)
-        tell_of_queues(data, orders, figures, stage)
-        tell_of_tables(data, figures, stage)
+        figures = run_log_part(data, records, stage)
+        run_queue_part(data, orders, figures, stage)
+        run_table_part(data, figures, stage)
         with _served(data, figures, stage, watched=watched) if serve else contextlib.nullcontext() as server:
             if spark:
-                tell_of_spark(data, figures, stage, kept=keep is not None)
-            _tell_the_end(figures, time.perf_counter() - began, keep, as_json=as_json)
+                run_spark_part(data, figures, stage, kept=keep is not None)
+            _show_summary(figures, time.perf_counter() - began, keep, as_json=as_json)
             if server is not None and watched:
-                show(f"\nthe page, with all that happened: {server.url}  (guest, password guest)")
-                show("Ctrl-C ends it")
+                show(f"\nThe management page is at {server.url} (user guest, password guest).")
+                show("Press Ctrl-C to stop.")
                 with contextlib.suppress(KeyboardInterrupt):
                     server.process.wait()
     return 0
 
 
-def _tell_the_end(figures: Figures, seconds: float, keep: Path | None, *, as_json: bool) -> None:
+def _show_summary(figures: Figures, seconds: float, keep: Path | None, *, as_json: bool) -> None:
     if as_json:
         write_json(scorecard_json(figures, seconds))
     else:
         show("", scorecard(figures, seconds))
         if keep is not None:
-            show(f"kept: look at it with  holdfast serve --data {keep}")
-            show(f"                 and  holdfast log stats {LOG} --data {keep}")
-            show(f"                 and  holdfast stats {QUEUE} --data {keep}")
+            show(f"The folder {keep} was kept. Look at it with:")
+            show(f"  holdfast serve --data {keep}")
+            show(f"  holdfast log stats {LOG} --data {keep}")
+            show(f"  holdfast stats {QUEUE} --data {keep}")
     if not figures.ok:
         broken = "; ".join(promise.text for promise in figures.promises if not promise.kept)
-        raise HoldfastError(f"the demo found a broken promise, not true was: {broken}")
+        raise HoldfastError(f"the demo found broken guarantees; these did not hold: {broken}")
 
 
 def is_watched(stay: bool | None) -> bool:
@@ -98,14 +99,14 @@ def is_watched(stay: bool | None) -> bool:
 
 @contextlib.contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """Let SIGHUP and SIGTERM end the demo as Ctrl-C does, so that nothing is left behind."""
+    """Let SIGHUP and SIGTERM end the demo as Ctrl-C does, so that processes and files are removed."""
     known = [one for one in (signal.SIGHUP, signal.SIGTERM) if signal.getsignal(one) is signal.SIG_DFL]
-    if threading.current_thread() is not threading.main_thread():  # only that one can be told
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         known = []
 
     def end(number: int, _: object) -> None:
         for one in known:
-            signal.signal(one, signal.SIG_IGN)  # the second one must not cut short what the first one began
+            signal.signal(one, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
         raise SystemExit(128 + number)
 
     for one in known:
@@ -120,14 +121,14 @@ def _ending_in_order() -> Iterator[None]:
 @contextlib.contextmanager
 def _served(data: Path, figures: Figures, stage: Stage, *, watched: bool) -> Iterator["Serving | None"]:
     if any(importlib.util.find_spec(name) is None for name in ("argon2", "capnp", "starlette", "uvicorn")):
-        stage.chapter("The same folder is served")
-        stage.say('left out: it needs what pip install "holdfast[server]" brings')
+        stage.chapter("Serve the same folder")
+        stage.say('skipped: run pip install "holdfast[server]" first')
         yield None
         return
-    from holdfast.cli.demo.server_part import serving, tell_of_serving  # noqa: PLC0415 - nor all of the server
+    from holdfast.cli.demo.server_part import run_server_part, serving  # noqa: PLC0415 - needs holdfast[server]
 
     with serving(data, watched=watched) as server:
-        tell_of_serving(data, server, figures, stage)
+        run_server_part(data, server, figures, stage)
         yield server
 
 
@@ -138,5 +139,5 @@ def _folder(keep: Path | None) -> Iterator[Path]:
             yield Path(folder) / "data"
         return
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise InvalidArgument(f"{str(keep)!r} is not empty: choose a new folder, the demo would write into it")
+        raise InvalidArgument(f"{str(keep)!r} is not empty: choose a new folder for --keep")
     yield keep

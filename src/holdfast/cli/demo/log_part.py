@@ -1,4 +1,4 @@
-"""The demo's first part: a log in six chapters: write, kill, recover, go on, read in several forms, verify."""
+"""The demo's first part: a log in six chapters: write, kill, recover, continue, read, verify."""
 
 import random
 import signal
@@ -13,19 +13,19 @@ from holdfast.cli.demo.output import Stage
 from holdfast.cli.demo.results import Figures
 from holdfast.log import Flush
 
-__all__ = ["tell"]
+__all__ = ["run_log_part"]
 
 _TAILER = "billing"
 _READ_BATCH = 10_000
 
 
-def tell(data: Path, records: int, stage: Stage) -> Figures:
-    """Run the first part in this folder and return what was measured."""
+def run_log_part(data: Path, records: int, stage: Stage) -> Figures:
+    """Run the first part in this folder and return the figures."""
     figures = Figures(records=records)
     sync_every = max(1, records // 200)
     died_at = _write_and_kill(data, sync_every, figures, stage)
     _recover(data, figures, stage)
-    _go_on(data, sync_every, figures, stage)
+    _continue(data, sync_every, figures, stage)
     _read_with_a_restart(data, figures, stage)
     _read_by_time(data, died_at, figures, stage)
     _verify(data, figures, stage)
@@ -36,7 +36,7 @@ def _write_and_kill(data: Path, sync_every: int, figures: Figures, stage: Stage)
     """Run the first two chapters; return a time after which the killed process wrote nothing."""
     records = figures.records
     deadly = round(records * random.uniform(0.4, 0.6))
-    stage.chapter(f"A process sets out to write {plural(records, 'record')}")
+    stage.chapter(f"A process starts to write {plural(records, 'record')}")
     with running("write", data, records, sync_every) as child:
         next_report(child)
         began = time.perf_counter()
@@ -45,19 +45,19 @@ def _write_and_kill(data: Path, sync_every: int, figures: Figures, stage: Stage)
                 figures.confirmed = report["confirmed"]
                 figures.confirmed_seconds = time.perf_counter() - began
                 advance(figures.confirmed)
-        # Some way into the next stretch, so that the kill hits work that is not confirmed yet.
-        stretch = figures.confirmed_seconds * sync_every / max(figures.confirmed, 1)
-        time.sleep(random.uniform(0.3, 0.9) * stretch)
+        # In the middle of the next batch, so that some records are not confirmed yet.
+        batch = figures.confirmed_seconds * sync_every / max(figures.confirmed, 1)
+        time.sleep(random.uniform(0.3, 0.9) * batch)
         child.send_signal(signal.SIGKILL)
-        # What it confirmed and we had not read yet counts as well: a promise is a promise.
+        # Confirmations that were not read before the kill count as well.
         while (report := next_report(child)) is not None:
             figures.confirmed = report["confirmed"]
             figures.confirmed_seconds = time.perf_counter() - began
         code = child.wait()
     stage.say(f"{format_count(figures.confirmed)} confirmed, {_pace(figures.confirmed, figures.confirmed_seconds)}")
     stage.chapter(f"kill -9 {child.pid}")
-    stage.say(f"process {child.pid} died in mid-flight, after it had confirmed {format_count(figures.confirmed)}")
-    figures.promise("the writing process was killed, it did not end by itself", code == -signal.SIGKILL)
+    stage.say(f"process {child.pid} was killed while it wrote; it had confirmed {format_count(figures.confirmed)}")
+    figures.promise("the writing process was killed before it ended", code == -signal.SIGKILL)
     return time.time_ns()
 
 
@@ -73,20 +73,20 @@ def _recover(data: Path, figures: Figures, stage: Stage) -> None:
         figures.lost = figures.confirmed - count_right(log, 0, figures.confirmed)
         beyond = count_right(log, figures.confirmed, figures.found)
     more = figures.found - figures.confirmed
-    stage.say(f"recovered in {format_duration(figures.recovery_seconds)}; torn bytes cut: {figures.cut_bytes}")
+    stage.say(f"recovered in {format_duration(figures.recovery_seconds)}; torn bytes removed: {figures.cut_bytes}")
     stage.say(
         f"{format_count(figures.found)} records found: all {format_count(figures.confirmed)} confirmed ones and "
-        f"{format_count(more)} that were on their way"
+        f"{format_count(more)} not yet confirmed"
         if not figures.lost
         else f"{plural(figures.lost, 'confirmed record')} missing or wrong"
     )
-    figures.promise("no confirmed record is missing, each payload is what was written", figures.lost == 0)
-    figures.promise("what was found beyond them is whole and in order", beyond == more)
+    figures.promise("no confirmed record is missing, and each payload is correct", figures.lost == 0)
+    figures.promise("records beyond the confirmed ones are intact and in order", beyond == more)
 
 
-def _go_on(data: Path, sync_every: int, figures: Figures, stage: Stage) -> None:
+def _continue(data: Path, sync_every: int, figures: Figures, stage: Stage) -> None:
     start, stop = figures.found, figures.records
-    stage.chapter(f"The remaining {format_count(stop - start)} are written, and a second process follows along")
+    stage.chapter(f"The remaining {format_count(stop - start)} are written while a second process reads them")
     with holdfast.open(data) as store:
         log = store.log(LOG, flush=Flush.batch())
         with running("follow", data, start, stop) as child:
@@ -105,10 +105,10 @@ def _go_on(data: Path, sync_every: int, figures: Figures, stage: Stage) -> None:
     figures.follow_delay_ms = report.get("delay_ms")
     stage.say(f"{format_count(figures.resumed)} written, {_pace(figures.resumed, figures.resumed_seconds)}")
     delay = figures.follow_delay_ms
-    seen = "" if delay is None else f", half of them within {format_duration(delay / 1000)} of being written"
-    stage.say(f"the other process saw {format_count(figures.followed)} of them{seen}")
-    figures.promise("the log ends where it should", start + figures.resumed == figures.records)
-    figures.promise("the second process saw each new record once, in order", figures.followed == stop - start)
+    seen = "" if delay is None else f", with a median delay of {format_duration(delay / 1000)}"
+    stage.say(f"the second process read {format_count(figures.followed)} of them{seen}")
+    figures.promise("the log ends at the expected record", start + figures.resumed == figures.records)
+    figures.promise("the second process read each new record once, in order", figures.followed == stop - start)
 
 
 def _read_with_a_restart(data: Path, figures: Figures, stage: Stage) -> None:
@@ -118,8 +118,8 @@ def _read_with_a_restart(data: Path, figures: Figures, stage: Stage) -> None:
         first_part = len(tailer.read_many(part))
         tailer.commit()
         figures.committed = tailer.position
-        tailer.read_many(1000)  # read but not committed, so these come again
-    stage.say(f"read {format_count(first_part)}, committed, read 1,000 more, and was gone before it could commit those")
+        tailer.read_many(1000)  # read but not committed: these are read again
+    stage.say(f"read {format_count(first_part)}, committed, read 1,000 more, and stopped without committing those")
     in_order = True
     with holdfast.open(data, read_only=True) as store, store.log(LOG).tailer(_TAILER) as tailer:
         figures.went_on_at = expected = tailer.position
@@ -132,10 +132,10 @@ def _read_with_a_restart(data: Path, figures: Figures, stage: Stage) -> None:
         figures.read_seconds = time.perf_counter() - began
         figures.read = expected - figures.went_on_at
         tailer.commit()
-    stage.say(f"went on at record {format_count(figures.went_on_at)}, where it had committed, and read to the end")
+    stage.say(f"continued at record {format_count(figures.went_on_at)}, its committed position, and read to the end")
     stage.say(f"{format_count(figures.read)} read, {_pace(figures.read, figures.read_seconds)}")
     kept = figures.went_on_at == figures.committed == first_part == part
-    figures.promise("the restarted tailer went on exactly where it had committed", kept)
+    figures.promise("the restarted tailer continued exactly at its committed position", kept)
     figures.promise("it then read every record once, in order", in_order and expected == figures.records)
 
 
@@ -148,7 +148,9 @@ def _read_by_time(data: Path, died_at: int, figures: Figures, stage: Stage) -> N
     figures.time_sequence = figures.records if record is None else record.sequence
     when = format_duration(figures.time_seconds)
     stage.say(f"the first record after the kill, found by its time in {when}: {format_count(figures.time_sequence)}")
-    figures.promise("the time of the kill leads to the first record after it", figures.time_sequence == figures.found)
+    figures.promise(
+        "a seek to the time of the kill finds the first record after it", figures.time_sequence == figures.found
+    )
 
 
 def _verify(data: Path, figures: Figures, stage: Stage) -> None:
@@ -163,8 +165,8 @@ def _verify(data: Path, figures: Figures, stage: Stage) -> None:
         right = count_right(log, 0, figures.records)
     pace = f"{format_size(result.bytes / max(figures.verify_seconds, 1e-9))}/s"
     stage.say(f"{format_count(result.records)} records, {format_size(result.bytes)}, {pace}")
-    figures.promise("every checksum is right", result.ok and result.records == figures.records)
-    figures.promise("every payload, compared byte by byte, is the order of its number", right == figures.records)
+    figures.promise("every checksum is correct", result.ok and result.records == figures.records)
+    figures.promise("every payload, compared byte by byte, is correct", right == figures.records)
 
 
 def _data_bytes(data: Path) -> int:

@@ -27,5 +27,5 @@ def orders(start: int, stop: int) -> Iterator[bytes]:
 
 
 def count_right(log: Log, start: int, stop: int) -> int:
-    """Return how many of these records can be read and hold exactly the order of their sequence."""
+    """Return how many of these records can be read and hold the order of their sequence."""
     return sum(record.payload == order(record.sequence) for record in log.read(start, stop))

@@ -25,7 +25,7 @@ class Stage:
         self._pause = pause and not silent and self._console.is_terminal
         self._chapters = 0
         self.margin = 3
-        """How far what is said is set in."""
+        """Indentation of the lines of a chapter."""
 
     def chapter(self, title: str) -> None:
         """Start the next chapter."""

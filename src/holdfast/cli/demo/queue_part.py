@@ -26,10 +26,10 @@ from holdfast.cli.demo.shipping import (
     ship,
 )
 from holdfast.cli.demo.worker import WORKERS
-from holdfast.cli.queue.dead_letters import letter_table
+from holdfast.cli.queue.dead_letters import dead_letter_table
 from holdfast.cli.queue.overview import stats_panel
 
-__all__ = ["tell_of_queues"]
+__all__ = ["run_queue_part"]
 
 _PRODUCERS = 4
 _PUT_BATCH = 50
@@ -42,15 +42,15 @@ class Ledger:
     orders: dict[int, int] = field(default_factory=dict)
     """The number of each order by its id in the queue."""
     leased: dict[int, list[int]] = field(default_factory=dict)
-    """When each was delivered, by id."""
+    """The times of each delivery, by id."""
     again: set[int] = field(default_factory=set)
-    """Which were delivered for a second or third time."""
+    """Ids that were delivered more than once."""
     shipped: dict[int, int] = field(default_factory=dict)
     """How often each was shipped, by id."""
     failed: list[tuple[int, int, int]] = field(default_factory=list)
     """Id, attempt and time of each failure."""
     strange: int = 0
-    """Orders that were not what was put under their id."""
+    """Deliveries whose payload was not the one that was put under that id."""
 
     def note(self, report: dict[str, Any]) -> None:
         """Record one report."""
@@ -65,14 +65,14 @@ class Ledger:
             self.failed.append((report["failed"], report["attempt"], report["at"]))
 
 
-def tell_of_queues(data: Path, orders: int, figures: Figures, stage: Stage) -> None:
+def run_queue_part(data: Path, orders: int, figures: Figures, stage: Stage) -> None:
     """Run the second part in this folder."""
     figures.orders = orders
     ledger = Ledger()
     poison = _put(data, ledger, figures, stage)
     died_at, silently = _work_and_kill(data, ledger, figures, stage)
-    _work_on(data, ledger, died_at, silently, poison, figures, stage)
-    _look_at_the_dead(data, ledger, poison, figures, stage)
+    _continue(data, ledger, died_at, silently, poison, figures, stage)
+    _redrive(data, ledger, poison, figures, stage)
 
 
 def _put(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -> int:
@@ -95,9 +95,9 @@ def _put(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -> int:
             producer.join()
         figures.put_seconds = time.perf_counter() - began
         ready = queue.stats().ready
-    stage.say(f"{format_count(ready)} on disk, {_pace(ready, figures.put_seconds)}, {_PUT_BATCH} in each call")
+    stage.say(f"{format_count(ready)} on disk, {_pace(ready, figures.put_seconds)}, {_PUT_BATCH} per call")
     figures.promise(
-        "every order that was put is ready, under an id of its own", ready == len(ledger.orders) == figures.orders
+        "every order that was put is ready, with a unique id", ready == len(ledger.orders) == figures.orders
     )
     return next(id for id, number in ledger.orders.items() if number == poison)
 
@@ -126,16 +126,16 @@ def _work_and_kill(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -
     silently = after.total_acked - figures.shipped_before
     pace = _pace(figures.shipped_before, figures.shipped_before_seconds)
     stage.say(f"{format_count(figures.shipped_before)} shipped, {pace}")
-    stage.say(f"kill -9 {child.pid}: it held {plural(after.leased, 'order')}, one of its workers having hung")
-    figures.promise("the working process was killed, it did not end by itself", code == -signal.SIGKILL)
-    figures.promise("the queue remembers every ack that was confirmed", 0 <= silently <= figures.in_doubt)
+    stage.say(f"kill -9 {child.pid}: it had leased {plural(after.leased, 'order')}; one of its workers hung")
+    figures.promise("the process with the workers was killed before it ended", code == -signal.SIGKILL)
+    figures.promise("the queue kept every ack that was confirmed", 0 <= silently <= figures.in_doubt)
     return died_at, silently
 
 
-def _work_on(
+def _continue(
     data: Path, ledger: Ledger, died_at: int, silently: int, poison: int, figures: Figures, stage: Stage
 ) -> None:
-    stage.chapter("Another process goes on, and gets what the dead one held")
+    stage.chapter("Another process continues, and gets these orders when their leases expire")
     before, doubtful = set(ledger.shipped), ledger.leased.keys() - ledger.shipped.keys()
     delivered = {id: times[-1] for id, times in ledger.leased.items()}
     ledger.again.clear()
@@ -155,51 +155,52 @@ def _work_on(
     figures.shipped = len(ledger.shipped) + silently
     waited = all(time - delivered.get(id, 0) >= LEASE_S * NS for id, time in again.items())
     when = format_duration(figures.came_again_seconds)
-    stage.say(f"{format_count(figures.came_again)} came again, the last {when} after the kill")
+    stage.say(f"{format_count(figures.came_again)} were redelivered, the last {when} after the kill")
     if silently:
-        stage.say(f"{format_count(silently)} that it had acked in its last moment did not")
+        stage.say(f"{format_count(silently)} that it had acked just before the kill were not")
     stage.say(f"{format_count(figures.shipped)} orders are shipped; lost: {figures.missing}, twice: {figures.doubled}")
-    figures.promise("no order that was acked came again", not before & again.keys())
-    figures.promise(f"no other came again before its lease of {format_duration(LEASE_S)} had run out", waited)
+    figures.promise("no acked order was redelivered", not before & again.keys())
+    figures.promise(f"no order was redelivered before its lease of {format_duration(LEASE_S)} had expired", waited)
     figures.promise(
-        "no order is lost: each was shipped, or came again and was shipped then",
+        "no order is lost: each was shipped, at the first delivery or a later one",
         figures.missing == 0 and unheard <= doubtful,
     )
-    figures.promise(
-        "no order was shipped twice, and each was what had been put", figures.doubled == ledger.strange == 0
-    )
+    figures.promise("no order was shipped twice, and each payload was correct", figures.doubled == ledger.strange == 0)
 
 
-def _look_at_the_dead(data: Path, ledger: Ledger, poison: int, figures: Figures, stage: Stage) -> None:
-    stage.chapter("One order cannot be shipped: a dead letter, looked at and redriven")
+def _redrive(data: Path, ledger: Ledger, poison: int, figures: Figures, stage: Stage) -> None:
+    stage.chapter("One order cannot be shipped: it becomes a dead letter, and is redriven")
     with holdfast.open(data) as store:
         queue = open_queue(store)
         letters = queue.dead_letters()
-        stage.show(letter_table(letters, margin=stage.margin) if letters else "none")
+        stage.show(dead_letter_table(letters, margin=stage.margin) if letters else "none")
         figures.attempts = letters[0].attempts if letters else 0
         right = [(letter.original_id, letter.attempts) for letter in letters] == [(poison, ATTEMPTS)]
         figures.promise(
-            f"the order that cannot be shipped is dead after {ATTEMPTS} attempts, and no other is",
+            f"only the order that cannot be shipped is a dead letter, after {ATTEMPTS} attempts",
             right and "cannot ship" in letters[0].reason,
         )
-        figures.promise("each time it failed it waited longer, as its backoff says", _waited(ledger, poison))
+        figures.promise("after each failure it waited for its backoff", _waited(ledger, poison))
         figures.redriven = queue.redrive()
         mended = queue.get()
         shipped = mended is not None and ship(mended.payload, mended=True) == ledger.orders[poison] and mended.ack()
-        stage.say(f"the code is mended, the letter redriven: order {ledger.orders[poison]} is shipped at last")
+        stage.say(f"the code is fixed and the dead letter redriven: order {ledger.orders[poison]} is shipped")
         first = mended is not None and mended.attempt == 1
-        figures.promise("redriven it came like new, was shipped and acked", shipped and first and figures.redriven == 1)
+        figures.promise(
+            "the redriven order started at attempt 1, was shipped and acked",
+            shipped and first and figures.redriven == 1,
+        )
         figures.shipped += shipped
         after = queue.stats()
         stage.show(stats_panel(queue, after, watched=False))
         left = after.ready + after.delayed + after.leased + after.dead
         figures.promise(
-            "the queue is empty, and counts one ack for each order", left == 0 and after.total_acked == figures.orders
+            "the queue is empty, and counts one ack per order", left == 0 and after.total_acked == figures.orders
         )
 
 
 def _waited(ledger: Ledger, poison: int) -> bool:
-    """Whether each redelivery after a failure came no sooner than its backoff allows."""
+    """Return whether each redelivery after a failure came no sooner than its backoff allows."""
     return all(
         min((time for time in ledger.leased[poison] if time > at), default=at + BACKOFF.delay_ns(attempt))
         >= at + BACKOFF.delay_ns(attempt)

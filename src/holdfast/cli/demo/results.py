@@ -19,22 +19,22 @@ class Figures:
 
     records: int = 0
     confirmed: int = 0
-    """Records that the killed process was told are on disk."""
+    """Records that the killed process had confirmed to be on disk."""
     confirmed_seconds: float = 0.0
     found: int = 0
-    """Records that were there after the kill."""
+    """Records in the log after the kill."""
     lost: int = 0
-    """Confirmed records that could not be read or were not what was written."""
+    """Confirmed records that could not be read or had another payload."""
     cut_bytes: int = 0
     recovery_seconds: float = 0.0
     resumed: int = 0
     """Records that were written after the kill."""
     resumed_seconds: float = 0.0
     followed: int = 0
-    """Records that another process saw as they were written."""
+    """Records that another process read as they were written."""
     follow_delay_ms: float | None = None
     committed: int = 0
-    """How far the named tailer came before it was restarted."""
+    """The position of the named tailer before it was restarted."""
     went_on_at: int = 0
     read: int = 0
     read_seconds: float = 0.0
@@ -54,7 +54,7 @@ class Figures:
     """Orders that it held, or had not yet reported, when it was killed."""
     came_again: int = 0
     came_again_seconds: float = 0.0
-    """From the kill until the last of them came again."""
+    """From the kill to the last redelivery."""
     shipped: int = 0
     """Orders that were shipped once."""
     shipped_seconds: float = 0.0
@@ -70,11 +70,11 @@ class Figures:
     """Messages that the broker confirmed to a client of AMQP."""
     published_seconds: float = 0.0
     restart_seconds: float = 0.0
-    """From the start of the killed server until it served again."""
+    """From the start of the server after the kill until it listened."""
     backup_seconds: float = 0.0
     backup_bytes: int = 0
     spark_seconds: float | None = None
-    """What the pipeline took, without the start of Spark; None where it did not run."""
+    """Duration of the pipeline, without the start of Spark; None if it did not run."""
     report: str | None = None
     promises: list[Promise] = field(default_factory=list)
 

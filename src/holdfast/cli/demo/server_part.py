@@ -25,9 +25,9 @@ from holdfast.cli.demo.results import Figures
 from holdfast.cli.demo.shipping import QUEUE
 from holdfast.cli.demo.table_part import TABLE
 
-__all__ = ["Serving", "serving", "tell_of_serving"]
+__all__ = ["Serving", "run_server_part", "serving"]
 
-_PAYMENTS, _GRAVES, _REMINDERS = "payments", "payments.dead", "reminders"
+_PAYMENTS, _DEAD, _REMINDERS = "payments", "payments.dead", "reminders"
 _MESSAGES = 2000
 _REJECTED = 12
 _PORT = 15672
@@ -42,7 +42,7 @@ class Serving:
         """Add an administrator and start the server; if `watched`, at the page's default port, if that is free."""
         self._data = data
         self.password = secrets.token_urlsafe()
-        """Of the administrator, who may start a backup over HTTP: the default guest may not."""
+        """Password of the administrator, who may start a backup over HTTP; the default guest may not."""
         self._backups = tempfile.TemporaryDirectory(prefix="holdfast-demo-backup-")
         _add_administrator(data, self.password)
         self._ports = {"http": _PORT if watched and _is_free(_PORT) else 0, "amqp": 0}
@@ -55,7 +55,7 @@ class Serving:
         except HoldfastError:
             if not any(self._ports.values()):
                 raise
-            self._ports = {"http": 0, "amqp": 0}  # someone else has taken a port meanwhile
+            self._ports = {"http": 0, "amqp": 0}  # another process has taken a port meanwhile
             self._start()
 
     def _start(self) -> None:
@@ -67,7 +67,7 @@ class Serving:
         )
         try:
             self._listen()
-        except BaseException:  # also a signal: nobody else knows of this process yet
+        except BaseException:  # also a signal: no other code can stop this process yet
             self.kill()
             raise
 
@@ -76,9 +76,9 @@ class Serving:
         for _ in range(_LISTENERS):
             line = self.process.stdout.readline()
             if not line:
-                raise HoldfastError(f"the server did not start: it ended with {self.process.wait()}")
-            said = json.loads(line)
-            self._ports[said["protocol"]] = said["port"]
+                raise HoldfastError(f"the server did not start: its exit code is {self.process.wait()}")
+            listener = json.loads(line)
+            self._ports[listener["protocol"]] = listener["port"]
 
     @property
     def backups(self) -> Path:
@@ -132,10 +132,10 @@ def serving(data: Path, *, watched: bool) -> Iterator[Serving]:
         server.stop()
 
 
-def tell_of_serving(data: Path, server: Serving, figures: Figures, stage: Stage) -> None:
-    """Publish over AMQP, look and act over HTTP, kill the server, and back it up while it runs."""
-    stage.chapter("The same folder is served: AMQP for clients of RabbitMQ, HTTP, and a page")
-    stage.say(f"the page: {server.url}  (guest, password guest)")
+def run_server_part(data: Path, server: Serving, figures: Figures, stage: Stage) -> None:
+    """Publish over AMQP, kill the server, use HTTP, and back up the store while it is served."""
+    stage.chapter("The same folder is served: AMQP, an HTTP API and a page")
+    stage.say(f"the page: {server.url} (user guest, password guest)")
     _publish(server, figures, stage)
     _kill(server, figures, stage)
     _act(server, figures, stage)
@@ -145,8 +145,8 @@ def tell_of_serving(data: Path, server: Serving, figures: Figures, stage: Stage)
 def _publish(server: Serving, figures: Figures, stage: Stage) -> None:
     with Client(server.amqp) as client:
         client.open_channel()
-        client.declare(_GRAVES)
-        client.declare(_PAYMENTS, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": _GRAVES})
+        client.declare(_DEAD)
+        client.declare(_PAYMENTS, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": _DEAD})
         raw = encode_properties(Properties(delivery_mode=2, content_type="application/json", type="payment"))
         began = time.perf_counter()
         figures.published = client.publish(_PAYMENTS, list(orders(0, _MESSAGES)), raw)
@@ -155,13 +155,13 @@ def _publish(server: Serving, figures: Figures, stage: Stage) -> None:
         for got in list(client.answers(_REJECTED)):
             if got is not None:
                 client.reject(got.tag)
-        # The dead letters leave in the background; the kill is to come after that.
-        _eventually(lambda: client.look(_GRAVES)[0], _REJECTED)
+        # Dead letters are moved in the background; the kill must come after that.
+        _eventually(lambda: client.look(_DEAD)[0], _REJECTED)
         _eventually(lambda: client.look(_PAYMENTS)[0], _MESSAGES - _REJECTED)
         _eventually(server.payments_on_disk, _MESSAGES - _REJECTED)
     pace = format_count(figures.published / figures.published_seconds)
-    stage.say(f"{format_count(figures.published)} payments published over AMQP and confirmed, {pace} a second")
-    stage.say(f"{_REJECTED} of them rejected: they are dead letters now")
+    stage.say(f"{format_count(figures.published)} payments published over AMQP and confirmed, {pace} per second")
+    stage.say(f"{_REJECTED} of them rejected, and thereby dead-lettered")
 
 
 def _kill(server: Serving, figures: Figures, stage: Stage) -> None:
@@ -172,13 +172,13 @@ def _kill(server: Serving, figures: Figures, stage: Stage) -> None:
     figures.restart_seconds = time.perf_counter() - began
     with holdfast.connect(server.url) as remote:
         found = remote.queue(_PAYMENTS).counts().ready
-        dead = _eventually(lambda: remote.queue(_GRAVES).counts().ready, _REJECTED)
-    stage.say(f"served again after {format_duration(figures.restart_seconds)}: {format_count(found)} payments wait")
-    figures.promise("every payment that was confirmed over AMQP is there after it", found + dead == figures.published)
+        dead = _eventually(lambda: remote.queue(_DEAD).counts().ready, _REJECTED)
+    stage.say(f"served again after {format_duration(figures.restart_seconds)}: {format_count(found)} payments ready")
+    figures.promise("every payment confirmed over AMQP survived the kill", found + dead == figures.published)
 
 
 def _act(server: Serving, figures: Figures, stage: Stage) -> None:
-    stage.chapter("The same queues over HTTP, from Python or from a browser")
+    stage.chapter("The same queues over HTTP, from Python or a browser")
     with holdfast.connect(server.url) as remote:
         reminders = remote.queue(_REMINDERS)
         for minutes in range(1, 61):
@@ -186,14 +186,14 @@ def _act(server: Serving, figures: Figures, stage: Stage) -> None:
         remote.queue(_PAYMENTS).pause()
         taken = remote.queue(_PAYMENTS).lease(10)
         remote.queue(_PAYMENTS).resume()
-        letters = remote.queue(_GRAVES).dead_letters()
-        redriven = remote.queue(_GRAVES).redrive([letter.id for letter in letters[: _REJECTED // 2]])
+        dead = remote.queue(_DEAD).dead_letters()
+        redriven = remote.queue(_DEAD).redrive([one.id for one in dead[: _REJECTED // 2]])
         tables, logs = remote.tables(), remote.logs()
-    stage.say("60 reminders put, each due a minute after the other; one queue paused and resumed")
-    stage.say(f"{plural(redriven, 'dead letter')} of {len(letters)} put back with one call; the others wait to be seen")
-    figures.promise("a paused queue gave out nothing", taken == [])
+    stage.say("60 reminders put, due a minute apart; one queue paused and resumed")
+    stage.say(f"{plural(redriven, 'dead letter')} of {len(dead)} redriven with one call; the others stay for the page")
+    figures.promise("a paused queue delivered nothing", taken == [])
     figures.promise(
-        "HTTP shows what programs and AMQP clients made",
+        "HTTP shows the queues, logs and tables of programs and AMQP clients",
         TABLE in tables and QUEUE in logs and redriven == _REJECTED // 2,
     )
 
@@ -202,7 +202,7 @@ def _back_up(data: Path, server: Serving, figures: Figures, stage: Stage) -> Non
     stage.chapter("A backup, while the server runs")
     folder = server.backups
     with holdfast.connect(server.url, user=_OPERATOR, password=server.password) as remote:
-        remote.authority.permit(_OPERATOR, "/", "", "", ".*")  # to see what a backup is to have
+        remote.authority.permit(_OPERATOR, "/", "", "", ".*")  # to read the counts that the backup must contain
         began = time.perf_counter()
         made: dict[str, Any] = remote.backup(folder / "backups")
         figures.backup_seconds = time.perf_counter() - began
@@ -215,7 +215,7 @@ def _back_up(data: Path, server: Serving, figures: Figures, stage: Stage) -> Non
     took = format_duration(figures.backup_seconds)
     stage.say(f"{format_size(figures.backup_bytes)} in {took}; restored into another folder and compared")
     figures.promise(
-        "the backup has every payment and every customer", (found, customers) == (before, figures.customers)
+        "the backup contains every payment and every customer", (found, customers) == (before, figures.customers)
     )
 
 

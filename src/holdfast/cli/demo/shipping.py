@@ -46,5 +46,5 @@ def parts(things: list[bytes], count: int) -> Iterator[list[bytes]]:
 
 
 def _way_of(payload: bytes) -> str:
-    # The number has leading zeros, so that all orders have one length: JSON does not allow them.
+    # The number has leading zeros, so that all orders have the same length; JSON does not allow them.
     return str(json.loads(payload.replace(b'{"order":', b'{"order":1'))["ship"])

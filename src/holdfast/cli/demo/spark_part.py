@@ -10,19 +10,19 @@ from holdfast.cli.demo.results import Figures
 from holdfast.cli.demo.shipping import QUEUE
 from holdfast.cli.pipeline.output import result_table
 
-__all__ = ["has_spark", "tell_of_spark"]
+__all__ = ["has_spark", "run_spark_part"]
 
 
 def has_spark() -> bool:
-    """Whether `holdfast[spark]` is installed."""
+    """Return whether `holdfast[spark]` is installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("pyspark", "pyarrow", "matplotlib"))
 
 
-def tell_of_spark(data: Path, figures: Figures, stage: Stage, *, kept: bool) -> None:
-    """Run the pipeline `lifecycle` on this folder. The report is kept, also if the folder is not."""
-    stage.chapter("Spark reads the life of every order from the same files, and draws it")
+def run_spark_part(data: Path, figures: Figures, stage: Stage, *, kept: bool) -> None:
+    """Run the pipeline `lifecycle` on this folder. The report is kept, even if the folder is not."""
+    stage.chapter("Spark reads the lifecycle of every order from the same files, and draws it")
     if not has_spark():
-        stage.say('left out: it needs Spark, which pip install "holdfast[spark]" brings')
+        stage.say('skipped: run pip install "holdfast[spark]" first')
         return
     from holdfast.spark.pipelines.lifecycle import run  # noqa: PLC0415 - these need Spark
     from holdfast.spark.session import session  # noqa: PLC0415
@@ -40,7 +40,7 @@ def tell_of_spark(data: Path, figures: Figures, stage: Stage, *, kept: bool) -> 
     spark.stop()
     stage.say(f"Spark took {started - began:.0f} s to start and {figures.spark_seconds:.0f} s for this")
     stage.say(f"the report, with plots: {figures.report}")
-    # The order that died was put once more when it was redriven: two messages, one of them acked.
+    # The dead-lettered order was put again when it was redriven: two messages, one of them acked.
     figures.promise(
-        "Spark counts one ack for each order, and the one that died", outcomes == {"acked": figures.orders, "dead": 1}
+        "Spark counts one ack per order, and one dead letter", outcomes == {"acked": figures.orders, "dead": 1}
     )

@@ -30,13 +30,13 @@ def scorecard(figures: Figures, seconds: float) -> RenderableType:
     row(
         "confirmed before kill -9", format_count(figures.confirmed), _pace(figures.confirmed, figures.confirmed_seconds)
     )
-    row("found after it", format_count(figures.found))
+    row("found after kill -9", format_count(figures.found))
     row("confirmed and lost", format_count(figures.lost), style=lost_style)
-    row("recovery", format_duration(figures.recovery_seconds), f"{figures.cut_bytes} torn bytes cut")
-    row("written after it", format_count(figures.resumed), _pace(figures.resumed, figures.resumed_seconds))
+    row("recovery time", format_duration(figures.recovery_seconds), f"{figures.cut_bytes} torn bytes removed")
+    row("written after recovery", format_count(figures.resumed), _pace(figures.resumed, figures.resumed_seconds))
     delay = figures.follow_delay_ms
     note = "" if delay is None else f"median delay {format_duration(delay / 1000)}"
-    row("seen by another process", format_count(figures.followed), note)
+    row("read by another process", format_count(figures.followed), note)
     row("read by a named tailer", format_count(figures.read), _pace(figures.read, figures.read_seconds))
     row("found by time", format_duration(figures.time_seconds), f"record {format_count(figures.time_sequence)}")
     row(
@@ -52,12 +52,12 @@ def scorecard(figures: Figures, seconds: float) -> RenderableType:
         _pace(figures.shipped_before, figures.shipped_before_seconds, "orders"),
     )
     row(
-        "held by it, came again",
+        "leased then, redelivered",
         format_count(figures.came_again),
         f"within {format_duration(figures.came_again_seconds)} of the kill",
     )
     wrong = figures.missing + figures.doubled
-    row("shipped in all", format_count(figures.shipped))
+    row("shipped in total", format_count(figures.shipped))
     row("lost, or shipped twice", format_count(wrong), style="bold green" if wrong == 0 else "bold red")
     row("dead letters redriven", format_count(figures.redriven), f"after {figures.attempts} attempts")
     if figures.published:
@@ -69,14 +69,16 @@ def scorecard(figures: Figures, seconds: float) -> RenderableType:
             _pace(figures.published, figures.published_seconds, "messages"),
         )
         row("served again after kill -9", format_duration(figures.restart_seconds))
-        row("backed up as it ran", format_size(figures.backup_bytes), f"in {format_duration(figures.backup_seconds)}")
+        row(
+            "backed up while served", format_size(figures.backup_bytes), f"in {format_duration(figures.backup_seconds)}"
+        )
     console = output_console()
     unicode = console.encoding.startswith("utf")
     promises = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     for promise in figures.promises:
         mark = Text("\N{CHECK MARK}" if unicode else "ok", "green") if promise.kept else Text("BROKEN", "bold red")
         promises.add_row(mark, promise.text)
-    verdict = "Nothing was lost, nothing came twice" if figures.ok else "A promise was broken"
+    verdict = "Nothing was lost, nothing was processed twice" if figures.ok else "A guarantee was broken"
     if not console.is_terminal:
         return Group(Text(verdict), Text(), table, Text(), promises)
     return Panel(

@@ -1,4 +1,4 @@
-"""The demo's third part: a table of customers, in which each change is a version that can be read later."""
+"""The demo's third part: a table of customers; each change is a version that can be read later."""
 
 import time
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from holdfast.base.units import format_count, plural
 from holdfast.cli.demo.output import Stage
 from holdfast.cli.demo.results import Figures
 
-__all__ = ["TABLE", "tell_of_tables"]
+__all__ = ["TABLE", "run_table_part"]
 
 TABLE = "Customer"
 _CUSTOMERS = 500
@@ -28,9 +28,9 @@ class Customer(Model, id=1, version="1.0"):
     __indexes__ = (Index("town", "name"),)
 
 
-def tell_of_tables(data: Path, figures: Figures, stage: Stage) -> None:
-    """Add customers, change their addresses, and read the earlier ones."""
-    stage.chapter(f"{plural(_CUSTOMERS, 'customer')} in a table: typed, indexed, and with a past")
+def run_table_part(data: Path, figures: Figures, stage: Stage) -> None:
+    """Add customers, change their towns, and read the table as of an earlier version."""
+    stage.chapter(f"{plural(_CUSTOMERS, 'customer')} in a table: typed, indexed, and with all versions")
     with holdfast.open(data) as store:
         customers = store.table(Customer, keep_all_versions=True)
         now = datetime.now(UTC)
@@ -50,9 +50,11 @@ def tell_of_tables(data: Path, figures: Figures, stage: Stage) -> None:
         now_there = sum(1 for _ in customers.scan(Customer.town == "Hull"))
         then_there = sum(1 for _ in customers.scan(Customer.town == "Hull", as_of=before))
     pace = format_count(_CUSTOMERS / figures.customers_seconds)
-    stage.say(f"added one by one, each on disk before the next: {pace} a second")
-    stage.say(f"{len(movers)} moved from Hull to Riga; in Hull live now {now_there}, and as of then {then_there}")
-    figures.promise("a table shows the present and, as of then, the past", (now_there, then_there) == (0, len(movers)))
+    stage.say(f"added one by one, each on disk before the next: {pace} per second")
+    stage.say(f"{len(movers)} moved from Hull to Riga; customers in Hull: {now_there} now, {then_there} before")
+    figures.promise(
+        "a table can be read as it is, and as of an earlier version", (now_there, then_there) == (0, len(movers))
+    )
 
 
 def _town(number: int) -> str:

@@ -1,6 +1,6 @@
 """A queue worker of the demo: leases orders, ships and acknowledges them, and nacks those that fail.
 
-Runs in a process of its own, several workers to one, and reports every step to the parent.
+Several workers run in one child process, and report every step to the parent.
 """
 
 import threading
@@ -16,12 +16,12 @@ __all__ = ["WORKERS", "work"]
 
 WORKERS = 4
 _BATCH = 20
-_PATIENCE_S = 0.1
+_WAIT_S = 0.1
 Report = Callable[..., None]
 
 
 def work(report: Report, data: Path, hold: int) -> None:
-    """Ship until the queue is empty. With `hold`, another worker leases so many orders and never returns."""
+    """Ship until the queue is empty. With `hold`, one more worker leases that many orders and hangs."""
     with holdfast.open(data) as store:
         queue = open_queue(store)
         report(ready=True)
@@ -37,7 +37,7 @@ def work(report: Report, data: Path, hold: int) -> None:
 
 def _ship_all(queue: Queue, report: Report) -> None:
     while True:
-        held = queue.lease(_BATCH, wait=_PATIENCE_S)
+        held = queue.lease(_BATCH, wait=_WAIT_S)
         if held:
             _ship_some(queue, held, report)
         elif _is_empty(queue):
@@ -55,7 +55,7 @@ def _ship_some(queue: Queue, held: list[Delivery], report: Report) -> None:
             each.nack(f"{type(error).__name__}: {error}")
     try:
         queue.ack(each for each in held if each.id in shipped)
-    except LeaseLost as error:  # on a very slow machine: they come again, and count when they are acked
+    except LeaseLost as error:  # on a very slow machine: they are redelivered, and count when they are acked
         for lost in error.ids:
             shipped.pop(lost, None)
     report(shipped=list(shipped.items()))

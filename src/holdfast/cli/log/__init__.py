@@ -12,7 +12,7 @@ from holdfast.cli.options import help_if_alone
 __all__ = ["log_commands"]
 
 log_commands = typer.Typer(
-    invoke_without_command=True, callback=help_if_alone, help="Append to logs, read them, look after them."
+    invoke_without_command=True, callback=help_if_alone, help="Append to logs, read and maintain them."
 )
 log_commands.command("append")(append)
 log_commands.command("cat")(cat)

@@ -26,7 +26,7 @@ from holdfast.cli.options import (
     UsageError,
     size_option,
 )
-from holdfast.cli.output import show, write_json
+from holdfast.cli.output import short_name, show, write_json
 from holdfast.cli.warnings import DamageNotices
 from holdfast.log import Flush, Headers, Log, Message
 from holdfast.log.settings import MESSAGE_MAX
@@ -40,7 +40,7 @@ _FLUSH = {FlushChoice.SYNC: Flush.sync, FlushChoice.BATCH: Flush.batch, FlushCho
 def append(
     name: NameArgument,
     payload: Annotated[
-        str | None, typer.Argument(metavar="PAYLOAD", help="The record; - takes one a line from standard input.")
+        str | None, typer.Argument(metavar="PAYLOAD", help="The record; - reads one per line from standard input.")
     ] = None,
     data: DataOption = Path("data"),
     key: Annotated[str | None, typer.Option("--key", help="The key of each record.")] = None,
@@ -52,7 +52,7 @@ def append(
     ] = None,
     flush: Annotated[
         FlushChoice,
-        typer.Option("--flush", help="sync: each batch of lines is on disk before the next. All are at the end."),
+        typer.Option("--flush", help="sync: each batch of lines is synced before the next. All are synced at the end."),
     ] = FlushChoice.SYNC,
     compression: Annotated[CompressionChoice | None, typer.Option("--compression", help="Compress payloads.")] = None,
     max_message: Annotated[
@@ -63,9 +63,9 @@ def append(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Append records and print their sequences.
+    """Append records to a log and print their sequences.
 
-    The log is made if there is none. Lines from standard input are taken as they come, many in one write.
+    The log is created if it does not exist. Lines of standard input are appended as they arrive, many in one write.
     """
     headers, key_bytes = parse_headers(header), key_of(key)
     given = _single_payload(payload, file)
@@ -75,7 +75,7 @@ def append(
         if seen_as(RemoteStore, store):
             if compression is not None or max_message is not None or flush is not FlushChoice.SYNC:
                 raise UsageError(
-                    "the server decides how its logs are written: leave --flush, --compression and --max-message out"
+                    "--flush, --compression and --max-message do not work with --url: the server has its own settings"
                 )
             log = store.log(name)
         else:
@@ -92,7 +92,7 @@ def append(
                 for sequences in _append_lines(log, key_bytes, headers, shown=not as_json):
                     first = sequences.start if first is None else first
                     count += len(sequences)
-        finally:  # after an error in the midst of many lines, the user still learns which are in, and safe
+        finally:  # after an error among many lines, the user must still learn which records are stored
             log.sync()
             if first is not None or sys.exc_info()[0] is None:
                 _show_result(name, first, count, as_json=as_json)
@@ -121,5 +121,5 @@ def _single_payload(payload: str | None, file: Path | None) -> bytes | None:
 
 
 def _append_lines(log: Log, key: bytes | None, headers: Headers, *, shown: bool) -> Iterator[range]:
-    for lines in standard_input_lines(f"appending to {log.name}", log.settings.max_message, shown=shown):
+    for lines in standard_input_lines(f"appending to {short_name(log.name)}", log.settings.max_message, shown=shown):
         yield log.append_many(lines if key is None and not headers else [Message(line, key, headers) for line in lines])

@@ -13,7 +13,7 @@ from holdfast.cli.completion import complete_logs
 from holdfast.cli.log.printing import record_json
 from holdfast.cli.open_store import log_to_read, seen_as, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError
-from holdfast.cli.output import byte_progress, details, make_table, safe_text, show, write_json
+from holdfast.cli.output import Name, byte_progress, details, make_table, safe_text, short_name, show, write_json
 from holdfast.log import Inspection, Log, Verification
 from holdfast.log.record_location import locate
 from holdfast.remote.log import RemoteLog
@@ -21,7 +21,7 @@ from holdfast.remote.log import RemoteLog
 __all__ = ["inspect", "verify"]
 
 _PAYLOAD_SHOWN = 400
-_PACE_MIN_S = 0.05  # below this, starting up is most of the time and a pace would mislead
+_PACE_MIN_S = 0.05  # below this, start-up dominates and a rate would mislead
 
 
 def verify(
@@ -32,7 +32,7 @@ def verify(
     data: DataOption = Path("data"),
     as_json: JsonOption = False,
 ) -> int:
-    """Check every checksum of one log or of all.
+    """Verify every checksum of one log or of all logs.
 
     Changes nothing, and works while another process writes. The exit code is 1 if anything is damaged.
     """
@@ -42,7 +42,7 @@ def verify(
         began = time.perf_counter()
         with byte_progress(shown=not as_json) as progress:
             for log in logs:
-                bar = progress.add_task(f"verifying {log.name}", total=None)
+                bar = progress.add_task(f"verifying {short_name(log.name)}", total=None)
                 results[log.name] = log.verify(
                     lambda done, total, bar=bar: progress.update(bar, completed=done, total=total)  # type: ignore[misc]
                 )
@@ -64,26 +64,26 @@ def _show_results(results: dict[str, Verification], seconds: float) -> None:
         "log", "segments", "blocks", "records", "size", "result", numbers=("segments", "blocks", "records", "size")
     )
     for name, result in results.items():
-        verdict = Text("whole", "green") if result.ok else Text(plural(len(result.damage), "damaged place"), "bold red")
         table.add_row(
-            safe_text(name),
+            Name(name),
             format_count(result.segments),
             format_count(result.blocks),
             format_count(result.records),
             format_size(result.bytes),
-            verdict,
+            Text("intact", "green") if result.ok else Text(f"damaged: {len(result.damage)}", "bold red"),
         )
     show(table)
     damaged = [(name, damage) for name, result in results.items() for damage in result.damage]
     if damaged:
-        places = make_table("log", "file", "byte", "length", "lost", "what", numbers=("byte", "length"))
-        for name, damage in damaged:
-            lost = "unknown" if damage.lost is None else "none" if damage.lost == 0 else plural(damage.lost, "record")
-            if damage.lost and damage.first_lost is not None:
-                lost += f" from {damage.first_lost}"
-            file = Path(damage.path).name
-            places.add_row(safe_text(name), file, str(damage.offset), str(damage.length), lost, damage.reason)
-        show("", places)
+        positions = make_table("log", "file", "byte", "length", "lost", "reason", numbers=("byte", "length"))
+        positions.columns[1].no_wrap = True
+        for name, one in damaged:
+            lost = "unknown" if one.lost is None else "none" if one.lost == 0 else plural(one.lost, "record")
+            if one.lost and one.first_lost is not None:
+                lost += f" from {one.first_lost}"
+            file = Path(one.path).name
+            positions.add_row(Name(name), file, str(one.offset), str(one.length), lost, one.reason)
+        show("", positions)
     size = sum(result.bytes for result in results.values())
     pace = f" ({format_size(size / seconds)}/s)" if seconds >= _PACE_MIN_S else ""
     show("", f"{format_size(size)} checked in {format_duration(seconds)}{pace}")
@@ -92,20 +92,18 @@ def _show_results(results: dict[str, Verification], seconds: float) -> None:
 def inspect(
     name: NameArgument,
     data: DataOption = Path("data"),
-    offset: Annotated[int | None, typer.Option("--offset", min=0, metavar="BYTE", help="The byte to look at.")] = None,
+    offset: Annotated[int | None, typer.Option("--offset", min=0, metavar="BYTE", help="Show what is here.")] = None,
     segment: Annotated[
-        str | None, typer.Option("--segment", metavar="S", help="In this segment (20261115-0001) instead of the last.")
+        str | None, typer.Option("--segment", metavar="S", help="The segment of --offset, as 20261115-0001 (the last).")
     ] = None,
-    sequence: Annotated[
-        int | None, typer.Option("--sequence", min=0, metavar="N", help="Look where this record lies.")
-    ] = None,
+    sequence: Annotated[int | None, typer.Option("--sequence", min=0, metavar="N", help="Find this record.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is at a byte of a segment, or where a record lies."""
+    """Show what is at a byte of a segment, or where a record is stored."""
     if (offset is None) == (sequence is None):
-        raise UsageError("say where to look: --offset BYTE or --sequence N")
+        raise UsageError("pass --offset BYTE or --sequence N")
     if sequence is not None and segment is not None:
-        raise UsageError("--segment goes with --offset: a sequence is found without it")
+        raise UsageError("--segment is for --offset: --sequence finds the segment itself")
     with log_to_read(data, name) as log:
         found = _locate(log, sequence) if sequence is not None else log.inspect(offset or 0, segment)
     if as_json:

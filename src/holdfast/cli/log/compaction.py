@@ -1,4 +1,4 @@
-"""The `holdfast log compact` and `clear` commands: drop old segments, and report what holds others back."""
+"""The `holdfast log compact` and `clear` commands: drop old segments, and report which tailer keeps others."""
 
 from dataclasses import asdict
 from datetime import timedelta
@@ -22,27 +22,37 @@ def compact(
     data: DataOption = Path("data"),
     max_age: Annotated[
         timedelta | None,
-        typer.Option("--max-age", parser=duration_option, metavar="AGE", help="Drop what is older, such as 7d or 12h."),
+        typer.Option(
+            "--max-age",
+            parser=duration_option,
+            metavar="AGE",
+            help="Drop segments older than this: 7d, 12h; 60 is seconds.",
+        ),
     ] = None,
     max_bytes: Annotated[
         int | None,
-        typer.Option("--max-bytes", parser=size_option, metavar="SIZE", help="Drop until the log is so small: 10GiB."),
+        typer.Option(
+            "--max-bytes", parser=size_option, metavar="SIZE", help="Drop until the log is this small: 10GiB."
+        ),
     ] = None,
     max_segments: Annotated[
-        int | None, typer.Option("--max-segments", min=1, metavar="N", help="Drop until there are so few segments.")
+        int | None, typer.Option("--max-segments", min=1, metavar="N", help="Drop until N segments are left.")
     ] = None,
     min_segments: Annotated[
-        int, typer.Option("--min-segments", min=1, metavar="N", help="Keep at least so many segments.")
+        int, typer.Option("--min-segments", min=1, metavar="N", help="Keep at least N segments.")
     ] = 1,
-    force: Annotated[bool, typer.Option("--force", help="Also drop what named tailers have yet to read.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also drop segments that named tailers have not read yet.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Drop old segments, the oldest first, while any of the limits is passed.
+    """Drop old segments, the oldest first, until the log is within all limits.
 
-    Only whole segments go, never the one being written nor, without --force, one that a named tailer has yet to read.
+    Only complete segments are dropped: never the one being written nor, without --force, one that a named tailer has
+    not read yet.
     """
     if max_age is None and max_bytes is None and max_segments is None:
-        raise UsageError("say what may go: --max-age, --max-bytes or --max-segments")
+        raise UsageError("pass a limit: --max-age, --max-bytes or --max-segments")
     policy = Retention(max_age=max_age, max_bytes=max_bytes, max_segments=max_segments, min_segments=min_segments)
     with log_to_change(data, name) as log:
         damage = DamageNotices(log)
@@ -83,20 +93,22 @@ def compact(
 def _held_back(after: LogStats, held: int) -> str:
     slowest = min(after.tailers, key=lambda tailer: tailer.position)
     return (
-        f"{plural(held, 'segment')} more would go, but the tailer {slowest.name!r} has yet to read from record "
-        f"{slowest.position} (see --force, and tailers --forget)"
+        f"{plural(held, 'segment')} more would be dropped, but the tailer {slowest.name!r} has not read record "
+        f"{slowest.position} yet (see --force, and holdfast log tailers --forget)"
     )
 
 
 def clear(
     name: NameArgument,
     data: DataOption = Path("data"),
-    force: Annotated[bool, typer.Option("--force", help="Also drop what named tailers have yet to read.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also drop records that named tailers have not read yet.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Drop every record; the sequences go on where they were.
+    """Drop all records of a log; sequences continue.
 
-    Without --force, what a named tailer has yet to read stays.
+    Without --force, records that a named tailer has not read yet are kept.
     """
     with log_to_change(data, name) as log:
         before = log.start
@@ -105,4 +117,6 @@ def clear(
     if as_json:
         write_json({"log": name, "dropped": start - before, "start": start, "end": end})
     else:
-        show(f"dropped {plural(start - before, 'record')}; {format_count(end - start)} left, the next is {end}")
+        show(
+            f"dropped {plural(start - before, 'record')}; {format_count(end - start)} left, the next sequence is {end}"
+        )

@@ -5,25 +5,28 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 
 from holdfast.base.errors import NotFound
 from holdfast.base.units import format_count, format_size, format_time, iso_time
 from holdfast.cli.open_store import log_to_read, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument
-from holdfast.cli.output import details, make_table, safe_text, show, write_json
+from holdfast.cli.output import Name, details, make_table, output_console, safe_text, show, write_json
 from holdfast.cli.warnings import DamageNotices
 from holdfast.log import LogStats, TailerStats
 
 __all__ = ["list_logs", "list_tailers", "stats"]
 
 _SEGMENTS_SHOWN = 20
+_NARROW, _WIDE = 70, 106
+"""Widths of a terminal between which the list of logs has fewer columns. Below, each row is shown as several lines."""
 
 
 def list_logs(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
-    """Show all logs of a store.
+    """List all logs of a store.
 
-    Times are in UTC.
+    Times are in UTC. A narrow terminal shows fewer columns, and long names abbreviated; --json prints everything.
     """
     with store_to_read(data) as store:
         logs = [store.log(name) for name in store.logs()]
@@ -41,7 +44,7 @@ def list_logs(data: DataOption = Path("data"), as_json: JsonOption = False) -> N
 def stats(name: NameArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
     """Show one log with its segments and named tailers.
 
-    Times are in UTC; a tailer's lag is how many records lie ahead of it.
+    Times are in UTC; the lag of a tailer is the number of records that it has not read yet.
     """
     with log_to_read(data, name) as log:
         figures = log.stats()
@@ -84,11 +87,11 @@ def list_tailers(
     data: DataOption = Path("data"),
     forget: Annotated[
         str | None,
-        typer.Option("--forget", metavar="TAILER", help="Forget its place, so that it keeps no segment from going."),
+        typer.Option("--forget", metavar="TAILER", help="Delete its position, so that it keeps no segments any more."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the named tailers of a log, or forget one.
+    """List the named tailers of a log, or delete one.
 
     Works while another process writes.
     """
@@ -100,7 +103,7 @@ def list_tailers(
             if as_json:
                 write_json({"log": name, "forgotten": forget})
             else:
-                show(f"forgot the tailer {forget!r} of {name!r}")
+                show(f"deleted the tailer {forget!r} of {name!r}")
             return
         tailers = log.stats().tailers
     if as_json:
@@ -112,26 +115,22 @@ def list_tailers(
 
 
 def _log_table(found: list[LogStats]) -> Table:
-    table = make_table(
-        "log",
-        "records",
-        "size",
-        "segments",
-        "first record",
-        "last record",
-        "tailers",
-        numbers=("records", "size", "segments", "tailers"),
-    )
+    numbers = ("records", "size", "segments", "tailers")
+    columns = ["log", "records", "size", "segments", "first record", "last record", "tailers"]
+    if _NARROW <= output_console().width < _WIDE:
+        columns = [name for name in columns if name not in ("segments", "first record")]
+    table = make_table(*columns, numbers=numbers)
     for stats in found:
-        table.add_row(
-            safe_text(stats.name),
-            format_count(stats.records),
-            format_size(stats.bytes),
-            format_count(stats.segments),
-            format_time(stats.first_timestamp),
-            format_time(stats.last_timestamp),
-            format_count(len(stats.tailers)),
-        )
+        cells: dict[str, RenderableType] = {
+            "log": Name(stats.name),
+            "records": format_count(stats.records),
+            "size": format_size(stats.bytes),
+            "segments": format_count(stats.segments),
+            "first record": format_time(stats.first_timestamp),
+            "last record": format_time(stats.last_timestamp),
+            "tailers": format_count(len(stats.tailers)),
+        }
+        table.add_row(*(cells[name] for name in columns))
     return table
 
 
@@ -139,11 +138,11 @@ def _tailer_table(tailers: list[TailerStats]) -> Table:
     table = make_table("tailer", "position", "lag", "committed", "owner", numbers=("position", "lag"))
     for tailer in tailers:
         table.add_row(
-            safe_text(tailer.name),
+            Name(tailer.name),
             str(tailer.position),
             format_count(tailer.lag),
             format_time(tailer.committed_at),
-            safe_text(tailer.owner or ""),
+            Name(tailer.owner or ""),
         )
     return table
 

@@ -30,29 +30,34 @@ def cat(
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option("--since", parser=time_option, metavar="TIME", help="From 2026-11-15T12:00:00Z, or from 15m ago."),
+        typer.Option(
+            "--since",
+            parser=time_option,
+            metavar="TIME",
+            help="From this time: 2026-11-15T12:00:00Z, or 15m for 15 minutes ago.",
+        ),
     ] = None,
     until: Annotated[
         datetime | None,
         typer.Option("--until", parser=time_option, metavar="TIME", help="Up to, not including, this time."),
     ] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The newest first.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="At most so many records.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Print the newest record first.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Print at most N records.")] = None,
     grep: Annotated[
         re.Pattern[str] | None,
-        typer.Option("--grep", parser=pattern_option, metavar="REGEX", help="Only where the payload matches."),
+        typer.Option("--grep", parser=pattern_option, metavar="REGEX", help="Only records whose payload matches."),
     ] = None,
     form: Annotated[
         FormatChoice,
         typer.Option(
-            "--format", help="text escapes what is not printable; raw is the bytes, a newline between records."
+            "--format", help="text: unprintable characters escaped; raw: the bytes, with a newline between records."
         ),
     ] = FormatChoice.TEXT,
     as_json: JsonOption = False,
 ) -> int:
-    """Print records, also while another process writes them.
+    """Print records of a log.
 
-    Times are in UTC. Damage that is met is told at the end, and the exit code is then 1.
+    Times are in UTC. Damage is reported at the end, and the exit code is then 1. Works while another process writes.
     """
     with log_to_read(data, name) as log:
         printer = RecordPrinter(form, json=as_json, newline_between=True)
@@ -78,25 +83,27 @@ def tail(
             min=0,
             metavar="N",
             show_default="10; with --name all",
-            help="The last so many; with --name the next so many.",
+            help="Print the last N records; with --name the next N.",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as records arrive, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Also print new records, until Ctrl-C.")] = False,
     tailer_name: Annotated[
         str | None,
-        typer.Option("--name", metavar="TAILER", help="Start where this tailer stopped, and keep where it stops."),
+        typer.Option("--name", metavar="TAILER", help="Continue at the stored position of this tailer, and update it."),
     ] = None,
     form: Annotated[
         FormatChoice,
-        typer.Option("--format", help="text escapes what is not printable; raw is the bytes, a newline after each."),
+        typer.Option(
+            "--format", help="text: unprintable characters escaped; raw: the bytes, with a newline after each record."
+        ),
     ] = FormatChoice.TEXT,
     as_json: JsonOption = False,
 ) -> int:
-    """Print the last records, and with -f those that arrive.
+    """Print the last records of a log and, with -f, new ones as they arrive.
+
+    With --name no record is skipped: a record counts as read when it was printed. A new tailer starts at the beginning.
 
     Works while another process writes.
-
-    With --name nothing is skipped: a record counts as read when it was printed. A new tailer starts at the beginning.
     """
     with log_to_read(data, name) as log, log.tailer(tailer_name) as tailer:
         printer = RecordPrinter(form, json=as_json)
@@ -113,7 +120,7 @@ def tail(
 
 
 def _print_on(tailer: Tailer, printer: RecordPrinter, damage: DamageNotices, count: int | None) -> None:
-    """Print to the present end, or `count` records, and commit the position of what was certainly printed."""
+    """Print to the current end, or `count` records, and commit the position after the printed records."""
     left = count
     while left is None or left > 0:
         records = tailer.read_many(_BATCH if left is None else min(left, _BATCH))
@@ -144,5 +151,5 @@ def _stretch(
 
 
 def _matching(records: Iterator[Record], pattern: "re.Pattern[str]") -> Iterator[Record]:
-    # surrogateescape lets the pattern see text as text and still reach payloads that are not.
+    # surrogateescape lets the pattern match text, and still search payloads that are not valid UTF-8.
     return (record for record in records if pattern.search(record.payload.decode("utf-8", "surrogateescape")))

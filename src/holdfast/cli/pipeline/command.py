@@ -15,13 +15,14 @@ import typer
 from typer.main import get_command
 
 from holdfast.base.errors import HoldfastError, NotFound
+from holdfast.cli.help_texts import join_help_lines
 from holdfast.cli.open_store import folder_of, remote_at
 from holdfast.cli.options import DataOption, JsonOption, Target, UsageError, help_if_alone
 from holdfast.cli.output import error_console, make_table, show, write_json
 from holdfast.cli.pipeline.failures import reason_of
 from holdfast.cli.pipeline.options import REQUIRED, PipelineOption, options_of, parse_pairs
 from holdfast.cli.pipeline.output import result_json, show_result
-from holdfast.cli.pipeline.remote import raw_options, run_from_afar, written_options
+from holdfast.cli.pipeline.remote import raw_options, run_on_server, written_options
 from holdfast.cli.target import add_urls
 from holdfast.pipeline_runs import noted
 from holdfast.spark.pipelines import PIPELINES, Result, load_pipeline
@@ -37,11 +38,11 @@ MasterOption = Annotated[
         metavar="URL",
         envvar="SPARK_MASTER",
         show_default="all cores of this machine",
-        help="Where Spark runs: local[4], spark://host:7077, sc://host:15002.",
+        help="Run Spark here: local[4], spark://host:7077, sc://host:15002.",
     ),
 ]
 ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark; may be repeated.")
+    list[str] | None, typer.Option("--conf", metavar="K=V", help="A Spark setting; may be repeated.")
 ]
 
 pipeline_commands = typer.Typer(
@@ -51,10 +52,12 @@ pipeline_commands = typer.Typer(
 
 @pipeline_commands.command("list")
 def list_pipelines(
-    options: Annotated[bool, typer.Option("--options", help="With the options of each, as JSON; needs Spark.")] = False,
+    options: Annotated[
+        bool, typer.Option("--options", help="Include the options of each pipeline, as JSON; needs Spark.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the pipelines there are."""
+    """List the pipelines."""
     if as_json or options:
         rows = [
             {"name": name, **each._asdict(), **({"options": _options_json(name)} if options else {})}
@@ -62,7 +65,7 @@ def list_pipelines(
         ]
         write_json({"pipelines": rows})
         return
-    table = make_table("pipeline", "what it does")
+    table = make_table("pipeline", "description")
     for name, pipeline in PIPELINES.items():
         table.add_row(name, pipeline.description)
     show(table)
@@ -70,10 +73,10 @@ def list_pipelines(
 
 @pipeline_commands.command("run")
 def run_pipeline(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The pipeline; holdfast pipeline list shows them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pipeline; see holdfast pipeline list.")],
     data: DataOption = Path("data"),
     option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", metavar="K=V", help="An option of it; may be repeated.")
+        list[str] | None, typer.Option("--option", "-o", metavar="K=V", help="A pipeline option; may be repeated.")
     ] = None,
     master: MasterOption = None,
     conf: ConfOption = None,
@@ -81,12 +84,12 @@ def run_pipeline(
 ) -> int:
     """Run a pipeline by its name.
 
-    With --url it runs where the server does, which must have Spark; paths are then those of its machine.
+    With --url it runs on the server's machine, which must have Spark; paths are paths of that machine.
     """
     with remote_at(data) as remote:
         if remote is not None:
             _check_local(master, conf)
-            return run_from_afar(remote, name, raw_options(option or []), as_json=as_json)
+            return run_on_server(remote, name, raw_options(option or []), as_json=as_json)
     run = _load(name)
     arguments = parse_pairs(name, options_of(run), option or [])
     return _run(name, run, data, arguments, master=master, conf=conf, as_json=as_json)
@@ -98,13 +101,14 @@ def _add_shorthand(name: str, description: str) -> None:
     def forward(context: typer.Context) -> Any:
         command = get_command(_typed_command(name))
         add_urls(command)
+        join_help_lines(command)
         with command.make_context(name, list(context.args), parent=context.parent) as inner:
             return command.invoke(inner)
 
     pipeline_commands.command(
         name,
         help=description,
-        # All words, and --help too, are for the command that is made by then.
+        # All arguments, and --help, are for the command that is created then.
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     )(forward)
 
@@ -114,7 +118,7 @@ for _name, _pipeline in PIPELINES.items():
 
 
 def _typed_command(name: str) -> typer.Typer:
-    """Return the command of a pipeline: its own options, then those that all have."""
+    """Return the command of a pipeline: its own options, then the common ones."""
     run = _load(name)
     options = options_of(run)
 
@@ -124,14 +128,14 @@ def _typed_command(name: str) -> typer.Typer:
         conf: ConfOption = None,
         as_json: JsonOption = False,
     ) -> int:
-        raise NotImplementedError  # only its parameters are wanted
+        raise NotImplementedError  # only its parameters are used
 
     def typed(**given: Any) -> int:
         arguments = _parsed(options, given)
         with remote_at(given["data"]) as remote:
             if remote is not None:
                 _check_local(given["master"], given["conf"])
-                return run_from_afar(remote, name, written_options(arguments), as_json=given["as_json"])
+                return run_on_server(remote, name, written_options(arguments), as_json=given["as_json"])
         common = {key: given[key] for key in ("master", "conf", "as_json")}
         return _run(name, run, given["data"], arguments, **common)
 
@@ -150,9 +154,9 @@ def _typed_command(name: str) -> typer.Typer:
 
 
 def _parameter(option: PipelineOption) -> inspect.Parameter:
-    """Return the option for typer. All but flags are taken as text, so that `run` and this report the same errors."""
+    """Return the option for typer. All except flags are text, so that `pipeline run` reports the same errors."""
     required = option.default is REQUIRED
-    # An enum's or a path's own text is what a user would type.
+    # The text of an enum or a path is what a user types.
     default = None if required or option.default is None else str(option.default)
     kind: Any
     if option.kind is bool and not option.many:
@@ -192,7 +196,7 @@ def _parsed(options: Mapping[str, PipelineOption], given: Mapping[str, Any]) -> 
 
 def _check_local(master: str | None, conf: list[str] | None) -> None:
     if conf or (master and not os.environ.get("SPARK_MASTER")):
-        raise UsageError("with --url the server decides where Spark runs: leave --master and --conf out")
+        raise UsageError("--master and --conf do not work with --url: the server chooses where Spark runs")
 
 
 def _options_json(name: str) -> list[dict[str, Any]]:
@@ -219,9 +223,9 @@ def _load(name: str) -> Run:
 
 def _no_spark(error: ModuleNotFoundError) -> Exception:
     missing = (error.name or "").split(".")[0]
-    if missing == "holdfast":  # ours to mend, not the user's to install
+    if missing == "holdfast":  # a fault of Holdfast, not a missing package
         return error
-    return NotFound(f'this needs Spark: pip install "holdfast[spark]" ({missing} is not installed)')
+    return NotFound(f'pipelines need Spark: pip install "holdfast[spark]" ({missing} is not installed)')
 
 
 def _run(
@@ -271,10 +275,10 @@ def _result(
             with console.status("starting Spark"):
                 spark = session(master, app=f"holdfast {name}", **settings)
         with _plain_interrupts(interrupted), progress(spark, name, shown=not quiet, console=console):
-            # The workers may stand in another folder.
+            # The workers may have another current folder.
             return run(spark, str(folder), **arguments)
     except (PySparkException, Py4JError) as error:
-        if interrupted.is_set():  # in the midst of a call to Java: what came of that is nobody's error
+        if interrupted.is_set():  # Ctrl-C interrupted a call to Java, whose error is a consequence
             raise KeyboardInterrupt from None
         raise HoldfastError(f"{name}: {reason_of(error)}") from error
 
@@ -293,7 +297,7 @@ def _plain_interrupts(interrupted: threading.Event) -> Iterator[None]:
         interrupted.set()
         raise KeyboardInterrupt
 
-    ours = threading.current_thread() is threading.main_thread()  # Python lets no other thread choose
+    ours = threading.current_thread() is threading.main_thread()  # only the main thread may set handlers
     if ours:
         signal.signal(signal.SIGINT, interrupt)
     try:
@@ -309,6 +313,6 @@ def _settings(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip().startswith("spark."):
-            raise UsageError(f"--conf takes a setting of Spark like spark.driver.memory=4g, not {pair!r}")
+            raise UsageError(f"--conf {pair!r} is not a Spark setting: write it as spark.driver.memory=4g")
         settings[key.strip()] = value
     return settings

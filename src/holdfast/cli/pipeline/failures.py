@@ -7,7 +7,7 @@ __all__ = ["reason_of"]
 _TRACEBACK = "Traceback (most recent call last):"
 _PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Z]\w*): (.+)")
 _OURS = re.compile(r"\bholdfast(?:\.\w+)*\.[A-Z]\w*: (.+)")
-"""An error of ours says by itself what happened: no need to name its class, or who passed it on."""
+"""Errors of Holdfast are complete sentences: neither their class nor the errors that wrap them are needed."""
 _JAVA_NOISE = re.compile(r"^(?:java|scala|org\.apache\.spark|org\.apache\.hadoop)[\w.$]*(?:Exception|Error): ")
 _BARE = re.compile(r"(?:at |\.\.\. |Caused by: |Driver stacktrace|JVM stacktrace|\s*$)")
 
@@ -24,16 +24,16 @@ def reason_of(error: BaseException) -> str:
         if found:
             return found
     for line in lines:
-        said = _JAVA_NOISE.sub("", line.strip())
-        if said and not _BARE.match(said):
-            return said
+        message = _JAVA_NOISE.sub("", line.strip())
+        if message and not _BARE.match(message):
+            return message
     return f"Spark failed with {type(error).__name__}"
 
 
 def _raised_by_python(lines: list[str]) -> str | None:
-    """Return the error at the end of the first traceback: later ones are of code that passed it on."""
+    """Return the error at the end of the first traceback: later ones are of errors that wrap it."""
     start = next(place for place, line in enumerate(lines) if line.strip() == _TRACEBACK)
-    # Within a traceback, code and places are indented: what is not, is the error.
+    # Within a traceback, frames are indented: the first line that is not is the error.
     depth = len(lines[start]) - len(lines[start].lstrip())
     for line in lines[start + 1 :]:
         if len(line) - len(line.lstrip()) > depth:
@@ -45,15 +45,15 @@ def _raised_by_python(lines: list[str]) -> str | None:
 
 
 def _message(error: BaseException) -> str:
-    """Return the full text; a Java error from py4j is followed down to its cause."""
+    """Return the message; of a Java error from py4j, the message of its innermost cause."""
     java = getattr(error, "java_exception", None)
-    said: list[str] = []
+    messages: list[str] = []
     try:
-        while java is not None and len(said) < 20:
+        while java is not None and len(messages) < 20:
             message = java.getMessage()
             if message:
-                said.append(str(message))
+                messages.append(str(message))
             java = java.getCause()
-    except Exception:  # the Java process may be gone, and with it what it could have said
+    except Exception:  # the Java process may have ended
         pass
-    return said[-1] if said else str(error)
+    return messages[-1] if messages else str(error)

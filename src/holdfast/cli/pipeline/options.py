@@ -15,7 +15,7 @@ from holdfast.cli.options import UsageError
 __all__ = ["REQUIRED", "PipelineOption", "options_of", "parse_pairs"]
 
 REQUIRED = inspect.Parameter.empty
-"""The default of an option that has none."""
+"""The default of an option that must be given."""
 
 _OURS = ("spark", "data")
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -45,7 +45,7 @@ class PipelineOption:
     name: str
     kind: Any
     words: tuple[str, ...]
-    """What may be said, where there is a choice of words."""
+    """The allowed values, if there is a fixed set."""
     many: bool
     default: Any
     help: str
@@ -65,7 +65,7 @@ class PipelineOption:
         convert, _, takes = _KINDS[self.kind]
         try:
             value = convert(text)
-        except InvalidArgument as error:  # has its own words
+        except InvalidArgument as error:  # its message explains it
             raise UsageError(f"{self.spelled}: {error}") from error
         except ValueError as error:
             raise UsageError(f"{self.spelled} takes {takes}, not {text!r}") from error
@@ -93,7 +93,7 @@ def parse_pairs(pipeline: str, options: Mapping[str, PipelineOption], pairs: Ite
         if not equals:
             raise UsageError(f"an option is written key=value, not {pair!r}; {pipeline} takes: {there}")
         if name not in options:
-            raise UsageError(f"{pipeline} has no option {key.strip()!r}; there are: {there}")
+            raise UsageError(f"{pipeline} has no option {key.strip()!r}; its options are: {there}")
         value = options[name].parse(text)
         if options[name].many:
             found.setdefault(name, []).append(value)
@@ -103,7 +103,7 @@ def parse_pairs(pipeline: str, options: Mapping[str, PipelineOption], pairs: Ite
             found[name] = value
     for name, option in options.items():
         if option.default is REQUIRED and name not in found:
-            raise UsageError(f"{pipeline} needs the option {name!r}; there are: {there}")
+            raise UsageError(f"{pipeline} needs the option {name!r}; its options are: {there}")
     return found
 
 
@@ -123,13 +123,13 @@ def _option(run: Callable[..., object], parameter: inspect.Parameter) -> Pipelin
     if get_origin(wanted) is Literal:
         words, wanted = get_args(wanted), str
     if wanted not in _KINDS:
-        raise TypeError(f"the option {parameter.name!r} of {run.__module__} has the type {wanted!r}, which has no text")
+        raise TypeError(f"the option {parameter.name!r} of {run.__module__} has the unsupported type {wanted!r}")
     return PipelineOption(parameter.name, wanted, words, many, parameter.default, text)
 
 
 def _without_none(wanted: Any) -> Any:
     if get_origin(wanted) in (Union, types.UnionType):
         rest = [each for each in get_args(wanted) if each is not type(None)]
-        # Of several kinds the last is the one that everything fits: int | str is text where it is no number.
+        # The last of several types accepts every text: int | str is parsed as text.
         return rest[-1]
     return wanted

@@ -15,7 +15,7 @@ from holdfast.spark.pipelines import Result
 
 __all__ = ["result_json", "result_table", "show_result"]
 
-# Numbers that name something are not counts: they are typed again as they are shown.
+# Numbers that identify something are not counts: users type them again as they are printed.
 _NAMES = ("offset", "message", "sequence", "position", "lease", "id", "byte", "first", "last", "from", "to", "batch")
 
 
@@ -76,7 +76,7 @@ def _text(what: str, value: object) -> str:
     if isinstance(value, timedelta):
         return format_duration(value.total_seconds())
     if isinstance(value, datetime):
-        # Spark hands out times without a zone, in that of this process.
+        # Spark returns times without a zone, in the zone of this process.
         return value.astimezone(UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
     if isinstance(value, list | tuple):
         return ", ".join(_text(what, each) for each in value)

@@ -12,20 +12,20 @@ from holdfast.cli.pipeline.output import show_result
 from holdfast.remote.store import RemoteStore
 from holdfast.spark.pipelines import Result
 
-__all__ = ["raw_options", "run_from_afar", "written_options"]
+__all__ = ["raw_options", "run_on_server", "written_options"]
 
 
-def run_from_afar(remote: RemoteStore, name: str, options: Mapping[str, Any], *, as_json: bool) -> int:
+def run_on_server(remote: RemoteStore, name: str, options: Mapping[str, Any], *, as_json: bool) -> int:
     """Run a pipeline on the server and print its result; return the exit code."""
     run = remote.pipelines.begin(name, options)
     console = error_console()
     if as_json or not console.is_terminal:
         run = remote.pipelines.wait(run["id"])
     else:
-        with console.status(f"{name} runs at {remote.address}"):
+        with console.status(f"running {name} at {remote.address}"):
             run = remote.pipelines.wait(run["id"])
     if run.get("error") or run["state"] == "gone":
-        raise HoldfastError(f"{name}: {run.get('error') or 'its process ended without a word'}")
+        raise HoldfastError(f"{name}: {run.get('error') or 'its process ended without a result: see the server log'}")
     columns = list(dict.fromkeys(column for row in run.get("rows") or () for column in row))
     rows = [tuple(row.get(column) for column in columns) for row in run.get("rows") or ()]
     ok = run.get("ok") is not False

@@ -27,21 +27,28 @@ from holdfast.queue import Delivery, Queue
 __all__ = ["get", "peek", "why_nothing"]
 
 _BATCH = 50
+_NO_MESSAGE = 1
+"""The exit code of `get` if it has no message to print."""
 
 FormOption = Annotated[
     FormatChoice,
-    typer.Option("--format", help="text escapes what is not printable; raw is the bytes, a newline between messages."),
+    typer.Option(
+        "--format", help="text: unprintable characters escaped; raw: the bytes, with a newline between messages."
+    ),
 ]
 
 
 def get(
     name: QueueArgument,
     data: DataOption = Path("data"),
-    count: Annotated[int, typer.Option("-n", "--count", min=1, metavar="N", help="At most so many messages.")] = 1,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, metavar="N", help="Get at most N messages.")] = 1,
     wait: Annotated[
         timedelta | None,
         typer.Option(
-            "--wait", parser=patience_option, metavar="TIME", help="If there is none, wait so long for one; or forever."
+            "--wait",
+            parser=patience_option,
+            metavar="TIME",
+            help="If no message is ready, wait this long for one: 60, 5m or forever.",
         ),
     ] = None,
     lease: Annotated[
@@ -50,8 +57,8 @@ def get(
             "--lease",
             parser=duration_option,
             metavar="TIME",
-            show_default="the queue's own",
-            help="How long they are held.",
+            show_default="the queue's setting",
+            help="Lease the messages for this long: 30, 5m.",
         ),
     ] = None,
     ack: Annotated[
@@ -59,49 +66,61 @@ def get(
         typer.Option(
             "--ack/--no-ack",
             show_default="--ack",
-            help="Done when they are printed; or only held, so that they come again when the lease has run out.",
+            help="Acknowledge the printed messages; or keep them leased, to be redelivered when the lease expires.",
         ),
     ] = None,
     nack: Annotated[
         str | None,
-        typer.Option("--nack", metavar="REASON", help="They failed: they come again later, or are dead letters now."),
+        typer.Option(
+            "--nack",
+            metavar="REASON",
+            help="Report the messages as failed: they are redelivered after their backoff or, after the last attempt, "
+            "dead-lettered.",
+        ),
     ] = None,
     form: FormOption = FormatChoice.TEXT,
     as_json: JsonOption = False,
-) -> None:
-    """Take messages from a queue, print them, and ack what was printed.
+) -> int:
+    """Get messages from a queue, print them and acknowledge them.
 
-    The oldest in the highest priority come first.
+    The highest priority comes first and, within a priority, the oldest message.
 
-    What could not be printed goes back as if it had never been taken.
+    If no message is ready, the exit code is 1 and a line on standard error says why.
+
+    If printing fails, the messages are released, and the attempt does not count.
     """
     if nack is not None and ack is not None:
         raise UsageError("choose one: --ack, --no-ack or --nack REASON")
     taken: list[Delivery] = []
     with queue_to_change(data, name) as queue:
         printer = MessagePrinter(form, json=as_json, newline_between=True)
-        patience = None if wait == timedelta.max else wait or timedelta()
-        while (left := count - len(taken)) and (held := queue.lease(min(left, _BATCH), lease=lease, wait=patience)):
-            patience = timedelta()
+        timeout = None if wait == timedelta.max else wait or timedelta()
+        while (left := count - len(taken)) and (held := queue.lease(min(left, _BATCH), lease=lease, wait=timeout)):
+            timeout = timedelta()
             _print(printer, held)
             if nack is not None:
                 queue.nack(held, nack)
             elif ack is not False:
                 queue.ack(held)
             taken += held
-        if not as_json:
-            _say_what_became(queue, taken, ack=ack, nack=nack)
+        if not taken:
+            notify(why_nothing(queue))
+        elif not as_json:
+            _report_unacknowledged(queue, taken, ack=ack, nack=nack)
         DamageNotices(queue.log).show()
+    return 0 if taken else _NO_MESSAGE
 
 
 def peek(
     name: QueueArgument,
     data: DataOption = Path("data"),
-    count: Annotated[int, typer.Option("-n", "--count", min=1, metavar="N", help="At most so many messages.")] = 10,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, metavar="N", help="Print at most N messages.")] = 10,
     form: FormOption = FormatChoice.TEXT,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the next messages of a queue, without taking them.
+    """Print the next messages of a queue without leasing them.
+
+    If no message is ready, a line on standard error says why; the exit code is 0.
 
     Works while another process has the store open.
     """
@@ -111,7 +130,7 @@ def peek(
         for message in found:
             printer.print(message)
         printer.flush()
-        if not found and not as_json:
+        if not found:
             notify(why_nothing(queue))
         DamageNotices(queue.log).show()
 
@@ -120,16 +139,16 @@ def why_nothing(queue: Queue) -> str:
     """Return why no message is available."""
     figures = queue.stats()
     if figures.ready and queue.paused:
-        return f"{queue.name!r} is paused, with {format_count(figures.ready)} ready: see holdfast resume"
-    elsewhere = []
+        return f"{queue.name!r} is paused, with {plural(figures.ready, 'message')} ready: run holdfast resume"
+    others = []
     if figures.delayed:
-        left = (figures.next_due or 0) - queue.log.clock.time_ns()
-        elsewhere.append(f"{format_count(figures.delayed)} delayed, the next for {format_duration(max(0, left) / NS)}")
+        left = max(0, (figures.next_due or 0) - queue.log.clock.time_ns()) / NS
+        others.append(f"{format_count(figures.delayed)} delayed, the next due in {format_duration(left)}")
     if figures.leased:
-        elsewhere.append(f"{format_count(figures.leased)} leased")
+        others.append(f"{format_count(figures.leased)} leased")
     if figures.dead:
-        elsewhere.append(f"{plural(figures.dead, 'dead letter')}")
-    return f"no message of {queue.name!r} is ready" + (f" ({'; '.join(elsewhere)})" if elsewhere else "")
+        others.append(f"{plural(figures.dead, 'dead letter')}")
+    return f"no message is ready in {queue.name!r}" + (f" ({'; '.join(others)})" if others else "")
 
 
 def _print(printer: MessagePrinter, held: list[Delivery]) -> None:
@@ -138,20 +157,18 @@ def _print(printer: MessagePrinter, held: list[Delivery]) -> None:
             printer.print(delivery)
         printer.flush()
     except BaseException:
-        with contextlib.suppress(HoldfastError):  # that the printing failed is what the user must know
+        with contextlib.suppress(HoldfastError):  # the user must see the error of the printing
             held[0].queue.release(held)
         raise
 
 
-def _say_what_became(queue: Queue, taken: list[Delivery], *, ack: bool | None, nack: str | None) -> None:
-    """Report on standard error if nothing was printed, or printed messages were not acknowledged."""
-    if not taken:
-        notify(why_nothing(queue))
-    elif nack is not None:
+def _report_unacknowledged(queue: Queue, taken: list[Delivery], *, ack: bool | None, nack: str | None) -> None:
+    """Report on standard error what happens to printed messages that were not acknowledged."""
+    if nack is not None:
         most = queue.settings.max_attempts
         dead = 0 if most is None else sum(delivery.attempt >= most for delivery in taken)
-        fate = "dropped" if queue.settings.dead_letter is None else f"in {queue.settings.dead_letter!r}"
-        again = [f"{plural(len(taken) - dead, 'message')} to come again"] if len(taken) > dead else []
+        fate = "dropped" if queue.settings.dead_letter is None else f"dead-lettered to {queue.settings.dead_letter!r}"
+        again = [f"{plural(len(taken) - dead, 'message')} to be redelivered"] if len(taken) > dead else []
         notify("failed: " + ", ".join([*again, *([f"{plural(dead, 'message')} {fate}"] if dead else [])]))
     elif ack is False:
-        notify(f"held until the lease runs out, and then delivered again: {plural(len(taken), 'message')}")
+        notify(f"not acknowledged, redelivered when the lease expires: {plural(len(taken), 'message')}")

@@ -21,9 +21,10 @@ __all__ = ["purge", "seek"]
 def purge(
     name: QueueArgument, data: DataOption = Path("data"), yes: YesOption = False, as_json: JsonOption = False
 ) -> None:
-    """Drop every message that waits in a queue.
+    """Drop all waiting messages of a queue.
 
-    Delayed ones too, but not those that are leased. The log still has them for a while: `seek` brings them back.
+    Ready and delayed messages are dropped, leased ones are not. The log keeps them for a while: `seek` brings them
+    back.
     """
     with queue_to_change(data, name) as queue:
         figures = queue.stats()
@@ -33,6 +34,7 @@ def purge(
             ask(
                 f"Drop {plural(waiting, 'message')} of {name!r} ({format_count(figures.ready)} ready, "
                 f"{format_count(figures.delayed)} delayed{held})?",
+                action=f"purge {name!r}",
                 yes=yes,
             )
         purged = queue.purge()
@@ -47,41 +49,42 @@ def purge(
 def seek(
     name: QueueArgument,
     data: DataOption = Path("data"),
-    to: Annotated[int | None, typer.Option("--to", min=0, metavar="ID", help="The message to stand at.")] = None,
+    to: Annotated[int | None, typer.Option("--to", min=0, metavar="ID", help="Move to this message.")] = None,
     when: Annotated[
         datetime | None,
         typer.Option(
             "--time",
             parser=time_option,
             metavar="TIME",
-            help="The first message not put before 2026-11-15T12:00:00Z, or 2h ago.",
+            help="Move to the first message put at this time or later: 2026-11-15T12:00:00Z, or 2h for two hours ago.",
         ),
     ] = None,
-    start: Annotated[bool, typer.Option("--start", help="The first message that the log has kept.")] = False,
-    end: Annotated[bool, typer.Option("--end", help="Behind the last message.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Move to the first message that the log still has.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="Move past the last message.")] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a queue deliver from another place of its log on.
+    """Move the position of a queue in its log.
 
-    What is from there on is delivered, be it again; what is before it counts as done.
+    Messages from there on are delivered, again if necessary. Earlier messages count as acknowledged.
 
-    Leases are void and attempts start again. It says what that means, and asks, before it is done.
+    Leases become void and attempts start again. The command shows the consequences and asks for confirmation.
     """
     if (to is not None) + (when is not None) + start + end != 1:
-        raise UsageError("say where to, once: --to ID, --time TIME, --start or --end")
+        raise UsageError("pass one of --to ID, --time TIME, --start or --end")
     with queue_to_change(data, name) as queue:
         position = _position(queue, to, when, start=start)
         figures = queue.stats()
         delivered = queue.log.end - position
-        again, given_up = _consequences(queue, figures, position)
-        ask(_question(name, position, delivered, again, given_up, figures), yes=yes)
+        again, dropped = _consequences(queue, figures, position)
+        question = _question(name, position, delivered, again, dropped, figures)
+        ask(question, action=f"move {name!r} to {position}", yes=yes)
         queue.seek(position)
         damage = DamageNotices(queue.log)
     if as_json:
-        write_json({"queue": name, "position": position, "to_deliver": delivered, "again": again, "given_up": given_up})
+        write_json({"queue": name, "position": position, "to_deliver": delivered, "again": again, "given_up": dropped})
     else:
-        show(f"{name!r} stands at {position}: {plural(delivered, 'message')} to deliver")
+        show(f"moved {name!r} to {position}: {plural(delivered, 'message')} to deliver")
     damage.show()
 
 
@@ -100,7 +103,7 @@ def _position(queue: Queue, to: int | None, when: datetime | None, *, start: boo
 def _consequences(queue: Queue, figures: QueueStats, position: int) -> tuple[int | None, int | None]:
     """Return how many acknowledged messages are delivered again, and how many others are dropped.
 
-    None if only a search through the whole queue could tell.
+    None if only a search through the whole queue could show it.
     """
     waiting = _waiting(figures)
     oldest = queue.log.end - figures.lag
@@ -110,16 +113,16 @@ def _consequences(queue: Queue, figures: QueueStats, position: int) -> tuple[int
 
 
 def _question(
-    name: str, position: int, delivered: int, again: int | None, given_up: int | None, figures: QueueStats
+    name: str, position: int, delivered: int, again: int | None, dropped: int | None, figures: QueueStats
 ) -> str:
     parts = [f"{plural(delivered, 'message')} to deliver" + (f", {format_count(again)} of them again" if again else "")]
-    if given_up is None:
-        parts.append(f"of {format_count(_waiting(figures))} that are not done, those before it are given up")
-    elif given_up:
-        parts.append(f"{plural(given_up, 'message')} given up")
+    if dropped is None:
+        parts.append(f"of {format_count(_waiting(figures))} unacknowledged messages, those before it are dropped")
+    elif dropped:
+        parts.append(f"{plural(dropped, 'message')} dropped")
     if figures.leased:
         parts.append(f"{plural(figures.leases, 'lease')} void")
-    return f"Let {name!r} stand at {position}? It means: {'; '.join(parts)}."
+    return f"Move {name!r} to {position}: {'; '.join(parts)}. Continue?"
 
 
 def _waiting(figures: QueueStats) -> int:

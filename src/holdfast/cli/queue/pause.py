@@ -9,7 +9,7 @@ from holdfast.base.clock import NS
 from holdfast.base.units import format_count, format_duration, format_time, iso_time, plural
 from holdfast.cli.open_store import queue_to_change, queue_to_read
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument
-from holdfast.cli.output import json_line, make_table, safe_text, show, standard_output, write_json
+from holdfast.cli.output import make_table, safe_text, show, write_json, write_json_lines
 from holdfast.cli.printing import body_json
 from holdfast.cli.warnings import notify
 from holdfast.queue import Delayed, LeaseInfo
@@ -22,9 +22,9 @@ _IDS_SHOWN = 8
 
 
 def pause(name: QueueArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
-    """Let a queue hand out nothing until it is resumed.
+    """Stop deliveries from a queue until it is resumed.
 
-    It goes on taking messages, and what is leased can be acked. It stays paused through restarts.
+    The queue still accepts messages, and leased messages can be acknowledged. It stays paused after a restart.
     """
     with queue_to_change(data, name) as queue:
         was = queue.paused
@@ -33,7 +33,7 @@ def pause(name: QueueArgument, data: DataOption = Path("data"), as_json: JsonOpt
 
 
 def resume(name: QueueArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
-    """Let a queue that was paused hand out messages again."""
+    """Resume deliveries from a paused queue."""
     with queue_to_change(data, name) as queue:
         was = queue.paused
         queue.resume()
@@ -44,19 +44,24 @@ def _show_paused(name: str, *, paused: bool, was: bool, as_json: bool) -> None:
     if as_json:
         write_json({"queue": name, "paused": paused, "was_paused": was})
     else:
-        already = ", as before" if was == paused else ""
-        show(f"{name!r} {'is paused: it hands out nothing' if paused else 'hands out messages'}{already}")
+        texts = {
+            (True, False): "is paused: it delivers nothing until it is resumed",
+            (True, True): "was paused already",
+            (False, True): "is resumed",
+            (False, False): "was not paused",
+        }
+        show(f"{name!r} {texts[paused, was]}")
 
 
 def leases(
     name: QueueArgument,
     data: DataOption = Path("data"),
     count: Annotated[
-        int, typer.Option("-n", "--count", min=1, metavar="N", help="At most so many leases, the oldest first.")
+        int, typer.Option("-n", "--count", min=1, metavar="N", help="Show at most N leases, the oldest first.")
     ] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what consumers of a queue hold, since when and for how long.
+    """List the leases of a queue: leased messages, since when, and when the lease expires.
 
     Times are in UTC. Works while another process has the store open.
     """
@@ -64,13 +69,13 @@ def leases(
         found = queue.leases(count)
         now = queue.log.clock.time_ns()
     if as_json:
-        stream = standard_output()
-        stream.writelines(json_line(_lease_json(one)) for one in found)
-        stream.flush()
+        write_json_lines(map(_lease_json, found))
+        if not found:
+            notify(f"{name!r} has no leases")
     elif not found:
-        show(f"nothing of {name!r} is leased")
+        show(f"{name!r} has no leases")
     else:
-        table = make_table("lease", "messages", "since", "for", "ids", numbers=("lease", "messages"))
+        table = make_table("lease", "messages", "since", "expires in", "ids", numbers=("lease", "messages"))
         for one in found:
             left = one.expires_at - now
             ids = ", ".join(map(str, one.ids[:_IDS_SHOWN])) + (" ..." if _held(one) > _IDS_SHOWN else "")
@@ -78,7 +83,7 @@ def leases(
                 str(one.id),
                 format_count(_held(one)),
                 format_time(one.since),
-                format_duration(left / NS) if left > 0 else "run out",
+                format_duration(left / NS) if left > 0 else "expired",
                 ids,
             )
         show(table)
@@ -104,11 +109,11 @@ def delayed(
     name: QueueArgument,
     data: DataOption = Path("data"),
     count: Annotated[
-        int, typer.Option("-n", "--count", min=1, metavar="N", help="At most so many messages, the next first.")
+        int, typer.Option("-n", "--count", min=1, metavar="N", help="Show at most N messages, the next due first.")
     ] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the messages of a queue that must wait, and when they come up.
+    """List the delayed messages of a queue, and when they are due.
 
     Times are in UTC. Works while another process has the store open.
     """
@@ -117,21 +122,21 @@ def delayed(
         total = queue.counts().delayed
         now = queue.log.clock.time_ns()
     if as_json:
-        stream = standard_output()
-        stream.writelines(json_line(_delayed_json(one)) for one in found)
-        stream.flush()
+        write_json_lines(map(_delayed_json, found))
+        if not found:
+            notify(f"{name!r} has no delayed messages")
         return
     if not found:
-        show(f"no message of {name!r} is delayed")
+        show(f"{name!r} has no delayed messages")
         return
-    table = make_table("id", "due", "in", "attempts", "payload", numbers=("id", "attempts"))
+    table = make_table("id", "due", "due in", "attempts", "payload", numbers=("id", "attempts"))
     for one in found:
         left = max(0, one.due_at - now) / NS
         payload = safe_text(one.payload[:_PREVIEW])
         table.add_row(str(one.id), format_time(one.due_at), format_duration(left), format_count(one.attempts), payload)
     show(table)
     if total > len(found):
-        notify(f"the first {format_count(len(found))} of {plural(total, 'message')}: -n shows more")
+        notify(f"these are the first {format_count(len(found))} of {plural(total, 'message')}: -n shows more")
 
 
 def _delayed_json(one: Delayed) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from holdfast.base.units import iso_time
 from holdfast.cli.printing import Printer, body_json
 from holdfast.queue import DeadLetter, Delivery, PeekedMessage
 
-__all__ = ["MessagePrinter", "letter_json"]
+__all__ = ["MessagePrinter", "dead_letter_json"]
 
 
 class MessagePrinter(Printer[Delivery | PeekedMessage]):
@@ -25,7 +25,7 @@ class MessagePrinter(Printer[Delivery | PeekedMessage]):
         }
 
     def place(self, thing: Delivery | PeekedMessage) -> tuple[int, int, list[str]]:
-        """Return its id, when it was put and, if they are not the defaults, its attempts and its priority."""
+        """Return its id, the time it was put, and its attempts and priority if they are not the defaults."""
         facts = []
         if isinstance(thing, Delivery):
             if thing.attempt > 1:
@@ -37,7 +37,7 @@ class MessagePrinter(Printer[Delivery | PeekedMessage]):
         return thing.id, thing.enqueued_at, facts
 
 
-def letter_json(letter: DeadLetter) -> dict[str, Any]:
+def dead_letter_json(letter: DeadLetter) -> dict[str, Any]:
     """Return a dead letter as `--json` shows it."""
     content = letter._asdict() | body_json(letter)
     for moment in ("first_failed", "last_failed", "enqueued", "died"):

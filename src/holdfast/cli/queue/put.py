@@ -20,37 +20,44 @@ from holdfast.cli.input import (
 )
 from holdfast.cli.open_store import store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, duration_option
-from holdfast.cli.output import show, write_json
+from holdfast.cli.output import short_name, show, write_json
 from holdfast.cli.warnings import DamageNotices
 from holdfast.log import Message
 from holdfast.queue import Queue
 
 __all__ = ["put"]
 
+_PRIORITY_MAX = 255
+
 
 def put(
     name: QueueArgument,
     payload: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PAYLOAD", help="The messages; - takes one a line from standard input."),
+        typer.Argument(metavar="PAYLOAD", help="The messages; - reads one per line from standard input."),
     ] = None,
     data: DataOption = Path("data"),
     delay: Annotated[
         timedelta | None,
         typer.Option(
-            "--delay", parser=duration_option, metavar="TIME", help="Not delivered before so much time: 30s, 1h."
+            "--delay", parser=duration_option, metavar="TIME", help="Deliver after this time: 5 (seconds), 30s, 1h."
         ),
     ] = None,
     priority: Annotated[
-        int, typer.Option("--priority", min=0, max=9, metavar="0-9", help="The highest is delivered first.")
+        int,
+        typer.Option(
+            "--priority", min=0, max=_PRIORITY_MAX, metavar="N", help="0 to 255; the highest is delivered first."
+        ),
     ] = 0,
     ttl: Annotated[
         timedelta | None,
-        typer.Option("--ttl", parser=duration_option, metavar="TIME", help="Not delivered after so much time."),
+        typer.Option("--ttl", parser=duration_option, metavar="TIME", help="Drop if not delivered within this time."),
     ] = None,
     dedup: Annotated[
         str | None,
-        typer.Option("--dedup", metavar="ID", help="Not written if the queue got a message with this id lately."),
+        typer.Option(
+            "--dedup", metavar="ID", help="Skip if the queue got a message with this id within its dedup_window."
+        ),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The key of each message.")] = None,
     header: Annotated[
@@ -63,14 +70,14 @@ def put(
 ) -> None:
     """Put messages into a queue and print their ids.
 
-    The queue is made if there is none. All that was put is on disk when the ids are printed.
+    The queue is created if it does not exist. All messages are on disk when the ids are printed.
 
-    Messages given as arguments are put all or none. Lines are taken as they come, many in one write.
+    Messages given as arguments are put all or none. Lines of standard input are put as they arrive, many in one write.
     """
     form = Message(
         b"", key=key_of(key), headers=parse_headers(header), delay=delay, priority=priority, ttl=ttl, dedup=dedup
     )
-    is_plain = form == Message(b"", headers={})  # a million of these are put as they are, in a fraction of the time
+    is_plain = form == Message(b"", headers={})  # a million bare payloads are put in a fraction of the time
     given = _given(payload or [], file)
     if dedup is not None and (given is None or len(given) > 1):
         raise UsageError("--dedup is the id of one message: put several with one command for each")
@@ -89,7 +96,7 @@ def put(
                 last = ids[-1]
                 count += len(ids)
                 duplicates += known
-        finally:  # after an error in the midst of many lines, the user still learns which are in, and safe
+        finally:  # after an error among many lines, the user must still learn which messages are stored
             if first is not None or sys.exc_info()[0] is None:
                 _show_result(queue.name, first, last, count, duplicate=duplicates > 0, as_json=as_json)
         DamageNotices(queue.log).show()
@@ -106,12 +113,12 @@ def _given(payloads: list[str], file: Path | None) -> list[bytes] | None:
     if STANDARD_INPUT not in payloads:
         return [payload_of(each) for each in payloads]
     if len(payloads) > 1:
-        raise UsageError("- stands for all lines of standard input: give no other PAYLOAD beside it")
+        raise UsageError("- means all lines of standard input: give no other PAYLOAD")
     return None
 
 
 def _lines(queue: Queue, *, shown: bool) -> Iterator[list[bytes]]:
-    return standard_input_lines(f"putting into {queue.name}", queue.log.settings.max_message, shown=shown)
+    return standard_input_lines(f"putting into {short_name(queue.name)}", queue.log.settings.max_message, shown=shown)
 
 
 def _show_result(name: str, first: int | None, last: int | None, count: int, *, duplicate: bool, as_json: bool) -> None:
@@ -120,6 +127,6 @@ def _show_result(name: str, first: int | None, last: int | None, count: int, *, 
     elif first is None:
         show("0 messages")
     elif duplicate:
-        show(f"{first} (already there: not written again)")
+        show(f"{first} (duplicate: not written again)")
     else:
         show(str(first) if count == 1 else f"{first}-{last} ({plural(count, 'message')})")

@@ -17,7 +17,7 @@ def parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"this is no JSON: {error}") from error
+        raise UsageError(f"invalid JSON: {error}") from error
 
 
 def parse_changes(model: type[Model], given: Sequence[str], unset: Sequence[str] = ()) -> dict[Any, Any]:

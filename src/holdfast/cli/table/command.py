@@ -17,28 +17,30 @@ __all__ = ["table_commands"]
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", autocompletion=complete_tables, help="The table.")]
 KeyArgument = Annotated[
-    str, typer.Argument(metavar="KEY", help="The record's key, in base64url; put -- before one that begins with -.")
+    str, typer.Argument(metavar="KEY", help="The key of the record, in base64url; write -- before a key with - first.")
 ]
 KeysArgument = Annotated[
-    list[str], typer.Argument(metavar="KEY...", help="Keys of records; put -- before one that begins with -.")
+    list[str], typer.Argument(metavar="KEY...", help="Keys of records; write -- before a key with - first.")
 ]
 AsOfOption = Annotated[
     str | None,
     typer.Option(
-        "--as-of", metavar="POINT", help="As it was then: a version, 2026-11-15T12:00:00Z, or 15m for that long ago."
+        "--as-of", metavar="POINT", help="Read as of a version, a time (2026-11-15T12:00:00Z), or 15m ago (15m)."
     ),
 ]
 WhereOption = Annotated[
     str | None,
     typer.Option(
-        "--where", metavar="EXPR", help="Only records of which this is true: 'age >= 18 and \"vip\" in tags'."
+        "--where", metavar="EXPR", help="Only records that match this filter: 'age >= 18 and \"vip\" in tags'."
     ),
 ]
-SelectOption = Annotated[str | None, typer.Option("--select", metavar="NAMES", help="Only these: name,address.city.")]
-LimitOption = Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="At most so many records.")]
-DeletedOption = Annotated[bool, typer.Option("--include-deleted", help="Also records that are softly deleted.")]
+SelectOption = Annotated[
+    str | None, typer.Option("--select", metavar="NAMES", help="Show only these fields: name,address.city.")
+]
+LimitOption = Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="At most N records.")]
+DeletedOption = Annotated[bool, typer.Option("--include-deleted", help="Include soft-deleted records.")]
 TableScanOption = Annotated[
-    bool, typer.Option("--allow-table-scan", help="Read the whole table, where no index leads to the records.")
+    bool, typer.Option("--allow-table-scan", help="Read the whole table if no index fits the filter.")
 ]
 IfVersionOption = Annotated[
     int | None, typer.Option("--if-version", min=0, metavar="VERSION", help="Only if the record has this version.")
@@ -47,20 +49,20 @@ IfVersionOption = Annotated[
 KeyringOption = Annotated[
     Path | None,
     typer.Option(
-        "--keyring", metavar="FILE", help="The keys of a table with sensitive fields, as Keyring.save wrote them."
+        "--keyring", metavar="FILE", help="The keyring file of a table with sensitive fields (see Keyring.save)."
     ),
 ]
 
 table_commands = typer.Typer(
-    invoke_without_command=True, callback=help_if_alone, help="Look at tables and change their records."
+    invoke_without_command=True, callback=help_if_alone, help="Query tables and change their records."
 )
 
 
 @table_commands.command("list")
 def list_tables(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
-    """Show all tables of a store.
+    """List all tables of a store.
 
-    `log` is the size of the log of its changes. Where the past is `kept`, records can be read as of any version.
+    `log` is the size of the table's change log. If the past is `kept`, records can be read as of any version.
 
     Times are in UTC. Works while another process has the store open.
     """
@@ -96,32 +98,30 @@ def scan(
     data: DataOption = Path("data"),
     where: WhereOption = None,
     order: Annotated[
-        str | None, typer.Option("--order", metavar="NAMES", help="By these, - for the greatest first: -opened,name.")
+        str | None, typer.Option("--order", metavar="NAMES", help="Sort by these fields, - for descending: -age,name.")
     ] = None,
     limit: LimitOption = None,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", metavar="TEXT", help="Go on where the page before this one ended.")
+        str | None, typer.Option("--cursor", metavar="TEXT", help="Continue where the previous page ended.")
     ] = None,
     as_of: AsOfOption = None,
     select: SelectOption = None,
     include_deleted: DeletedOption = False,
     allow_table_scan: TableScanOption = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show which way would be taken to the records, and none of them.")
-    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the query plan instead of the records.")] = False,
     keyring: KeyringOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the records of a table, all or those that fit a filter.
+    """Show the records of a table that match a filter, or all.
 
     A filter compares fields with values (== != < <= > >=, in, not in, is None), joined by and, or, not and (...).
-    Fields have also .exists(), .prefix("A"), .regex("..."), .between(1, 5), .isin([1, 2]) and .contains("x"); with
-    address.city and limits["EUR"] one gets inside of them, with .any_item to each item of a list.
+    Fields also have .exists(), .prefix("A"), .regex("..."), .between(1, 5), .isin([1, 2]) and .contains("x").
+    Nested values are address.city and limits["EUR"]; .any_item is each item of a list.
 
-    Dates are text in ISO form, a datetime may be "15m" for that long ago; enums stand by name or value, keys as
+    Dates are ISO text; a datetime may be "15m" for 15 minutes ago. Enums are written by name or value, keys in
     base64url.
 
-    In JSON, a last line has the cursor if --limit cut something off.
+    With --json, the last line has a cursor if --limit left out records.
     """
     from holdfast.cli.table import reading
 
@@ -146,20 +146,23 @@ def scan(
 def changes(
     table: TableArgument,
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY]...", help="Of these records; else of all that fit.")
+        list[str] | None, typer.Argument(metavar="[KEY]...", help="Keys of records; without keys, all that match.")
     ] = None,
     data: DataOption = Path("data"),
     where: WhereOption = None,
     first: Annotated[
-        str | None, typer.Option("--from", metavar="POINT", help="From this version or time on, included.")
+        str | None, typer.Option("--from", metavar="POINT", help="From this version or time, inclusive.")
     ] = None,
     last: Annotated[
-        str | None, typer.Option("--to", metavar="POINT", help="Up to this version or time, included.")
+        str | None, typer.Option("--to", metavar="POINT", help="Up to this version or time, inclusive.")
     ] = None,
     max_versions: Annotated[
         int,
         typer.Option(
-            "--max-versions", min=1, metavar="N", help="Of each value the newest so many; needs a table with its past."
+            "--max-versions",
+            min=1,
+            metavar="N",
+            help="Show the newest N versions of each value; more than 1 needs a table that keeps its past.",
         ),
     ] = 1,
     select: SelectOption = None,
@@ -169,7 +172,7 @@ def changes(
     keyring: KeyringOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what happened to records: each version, and which values it brought.
+    """Show the changes of records: each version, and the values that it set.
 
     Times are in UTC. Works while another process has the store open.
     """
@@ -198,20 +201,18 @@ def add(
     records: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="JSON...", help="Records as JSON objects; @FILE with such, - for one a line of standard input."
+            metavar="JSON...", help="Records as JSON objects; @FILE reads a file, - one object per line of stdin."
         ),
     ] = None,
     data: DataOption = Path("data"),
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="The key of the record, if it is not to be a new one.")
-    ] = None,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Use this key instead of a new one.")] = None,
     keyring: KeyringOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add records and print their keys.
+    """Add records to a table and print their keys.
 
-    A record that breaks a rule is told with all that is wrong with it, and the others are added: the exit code is 1
-    then. Dates are text in ISO form, keys and bytes base64url.
+    An invalid record is reported with all its violations; the other records are added, and the exit code is 1. Dates
+    are ISO text, keys and bytes base64url.
     """
     from holdfast.cli.table import writing
 
@@ -226,7 +227,7 @@ def change(
         list[str] | None,
         typer.Argument(
             metavar="NAME=VALUE...",
-            help="New values; += and -= add and remove an item of a list or set. Or one JSON object, null removes.",
+            help="New values; += and -= add and remove an item of a list or set. Or one JSON object; null removes.",
         ),
     ] = None,
     data: DataOption = Path("data"),
@@ -235,7 +236,7 @@ def change(
     ] = None,
     check: Annotated[
         list[str] | None,
-        typer.Option("--check", metavar="NAME=VALUE", help="Only if this value is there; may be repeated."),
+        typer.Option("--check", metavar="NAME=VALUE", help="Only if the field has this value; may be repeated."),
     ] = None,
     if_version: IfVersionOption = None,
     keyring: KeyringOption = None,
@@ -243,7 +244,7 @@ def change(
 ) -> None:
     """Change values of a record.
 
-    Names may lead inside: address.city=Bonn, limits[EUR]=5. Text stands as it is, lists and dicts are JSON.
+    Names may be paths: address.city=Bonn, limits[EUR]=5. Text is written without quotes, lists and dicts as JSON.
     """
     from holdfast.cli.table import writing
 
@@ -265,7 +266,7 @@ def delete(
     table: TableArgument,
     keys: KeysArgument,
     data: DataOption = Path("data"),
-    hard: Annotated[bool, typer.Option("--hard", help="Forget them and their past, for good.")] = False,
+    hard: Annotated[bool, typer.Option("--hard", help="Delete permanently, with all versions.")] = False,
     if_version: IfVersionOption = None,
     yes: YesOption = False,
     keyring: KeyringOption = None,
@@ -273,7 +274,7 @@ def delete(
 ) -> None:
     """Delete records.
 
-    They are hidden, and undelete brings them back; with --hard they are forgotten, and that is asked for first.
+    Deleted records are hidden; undelete restores them. With --hard they are deleted permanently, after a confirmation.
     """
     from holdfast.cli.table import writing
 
@@ -290,7 +291,7 @@ def undelete(
     keyring: KeyringOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring records back that were deleted, but not with --hard."""
+    """Restore deleted records, unless they were deleted with --hard."""
     from holdfast.cli.table import writing
 
     writing.undelete_records(table, keys, data, keyring=keyring, as_json=as_json)
@@ -298,10 +299,9 @@ def undelete(
 
 @table_commands.command("migrations")
 def migrations(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
-    """Show where the migrations of tables stand.
+    """Show the progress of table migrations.
 
-    A migration is begun by the program that opens a table with another model; this shows how far it is. Works while
-    that program has the store open.
+    A migration starts when a program opens a table with another model. Works while that program has the store open.
     """
     from holdfast.cli.table import reading
 

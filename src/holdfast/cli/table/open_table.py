@@ -33,14 +33,14 @@ def open_table(store: Store, name: str, keyring: Path | None = None) -> Table[An
     """Return an existing table, with the model that is stored with it."""
     if seen_as(RemoteStore, store) is not None:
         if keyring is not None:
-            raise UsageError("--keyring is for a store of this machine: leave it out, the server has its own keys")
+            raise UsageError("--keyring does not work with --url: the server has its own keyring")
         return store.table(name)
     if keyring is not None:
         return store.table(name, keyring=Keyring.load(keyring))
     try:
         return store.table(name)
     except KeyringNeeded as error:
-        raise UsageError(f"{error.model} has sensitive fields ({error.fields}): say --keyring FILE") from error
+        raise UsageError(f"{error.model} has sensitive fields ({error.fields}): pass --keyring FILE") from error
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ def table_to_read(
 def table_to_change(data: Target, name: str, keyring: Path | None = None) -> Iterator[Table[Any]]:
     """Open an existing table for writing: a mistyped name or folder is an error and creates nothing."""
     with store_to_read(data) as store:
-        open_table(store, name, keyring)  # which says that it is not there, and which ones are
+        open_table(store, name, keyring)  # raises NotFound with the names of the existing tables
     with store_to_write(data) as store:
         yield open_table(store, name, keyring)
 
@@ -66,7 +66,7 @@ def key_of(text: str) -> bytes:
     try:
         return key_from_text(text)
     except InvalidArgument as error:
-        raise UsageError(f"{text!r} is no key: it is base64url, as scan and add print it") from error
+        raise UsageError(f"{text!r} is not a key: write it in base64url, as scan and add print it") from error
 
 
 def point_of(text: str | None, option: str) -> Point | None:
@@ -79,7 +79,7 @@ def point_of(text: str | None, option: str) -> Point | None:
         return parse_time(text)
     except InvalidArgument:
         raise UsageError(
-            f"{option} {text!r} is neither a version nor a time: write 2026-11-15T12:00:00Z, or 15m for that long ago"
+            f"{option} {text!r} is neither a version nor a time: write 2026-11-15T12:00:00Z, or 15m for 15 minutes ago"
         ) from None
 
 
@@ -92,7 +92,7 @@ def expression_of(
     try:
         expression = parse_filter(table.model, where, find)
     except InvalidArgument as error:
-        raise UsageError(f"--where, {error}") from error
+        raise UsageError(f"--where: {error}") from error
     return where if seen_as(RemoteTable, table) else expression
 
 

@@ -1,4 +1,4 @@
-"""Output of table records: a table if it fits the terminal, else one below the other; or JSON."""
+"""Output of table records: a table if it fits the terminal, else one record below the other; or JSON."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from holdfast.base.hlc import time_of
 from holdfast.base.units import plural
-from holdfast.cli.output import details, make_table, output_console, safe_text, show
+from holdfast.cli.output import Name, details, make_table, output_console, safe_text, show
 from holdfast.table import Record, text_of_key
 from holdfast.table.model.json_output import changes_json, json_of, record_json, time_json
 from holdfast.table.model.types import SCALARS, Kind
@@ -33,10 +33,12 @@ __all__ = [
 ]
 
 _NARROWEST = 12
-"""Columns below which a value is not folded: then records stand one below the other."""
+"""Width below which a value is not folded: then records are printed one below the other."""
 _BATCH = 200
 _WIDE = 110
-"""Columns from which on the versions of a record and their values stand side by side."""
+"""Width from which on the versions of a record and their values are printed side by side."""
+_NAME = 20
+"""Width that a long name gets at least, before rows are printed as blocks."""
 _FIGURES = (Kind.INT, Kind.FLOAT, Kind.DECIMAL)
 _TEXTS = {Kind.STR, Kind.BYTES}
 
@@ -71,7 +73,7 @@ def values_of(record: Record[Any]) -> dict[str, Any]:
 
 
 def record_details(record: Record[Any]) -> Grid:
-    """Return one record with all that is known of it."""
+    """Return one record with its key, versions and values."""
     facts: dict[str, RenderableType] = {
         "key": Text(text_of_key(record.key), "bold"),
         "version": version_text(record.version),
@@ -126,19 +128,20 @@ def _change_cell(value: Any) -> Text:
 
 
 def table_or_blocks(rows: Sequence[Mapping[str, str]], numbers: Iterable[str]) -> list[RenderableType]:
-    """Return rows of short texts, never folded: as a table if it fits, else one below the other."""
+    """Return rows of a name and short texts: as a table if it fits, with long names abbreviated, else as blocks."""
     columns = list(rows[0])
-    width = sum(max(cell_len(name), *(cell_len(row[name]) for row in rows)) + 3 for name in columns)
-    if width > output_console().width + 3:
+    widths = [max(cell_len(name), *(cell_len(row[name]) for row in rows)) + 3 for name in columns]
+    if min(widths[0], _NAME) + sum(widths[1:]) > output_console().width + 3:
         parts: list[RenderableType] = []
         for row in rows:
             parts += [*([Text("")] if parts else []), details({name: Text(text) for name, text in row.items()})]
         return parts
     table = make_table(*columns, numbers=numbers)
-    for column in table.columns:
+    for column in table.columns[1:]:
         column.no_wrap, column.min_width = True, None
     for row in rows:
-        table.add_row(*(Text(text) for text in row.values()))
+        name, *others = row.values()
+        table.add_row(Name(name), *(Text(text) for text in others))
     return [table]
 
 
@@ -149,7 +152,7 @@ class RecordTables:
         self._columns = list(columns)
         self._numbers = {name for name, kind in columns.items() if kind in _FIGURES}
         self._whole = {name for name, kind in columns.items() if kind in SCALARS - _TEXTS}
-        """Columns that are not folded: half a date says little."""
+        """Columns that are not folded: part of a date is useless."""
         self._waiting: list[Record[Any]] = []
         self._below: bool | None = None
         self._shown = 0
@@ -190,13 +193,13 @@ class RecordTables:
             named: Mapping[str, RenderableType] = {
                 f"{name:<{wide}}": cell
                 for name, cell in zip(self._columns, cells, strict=True)
-                if cell.plain != "-"  # what is absent would only take space
+                if cell.plain != "-"  # absent values would only take space
             }
             parts += [*([Text("")] if parts else []), Text.assemble(key, style="bold"), details(named)]
         return parts
 
     def _fits(self, rows: Sequence[tuple[Text, list[Text]]]) -> bool:
-        """Whether the terminal is wide enough for all columns."""
+        """Return whether the terminal is wide enough for all columns."""
         needed = max(key.cell_len for key, _ in rows) + 1
         for place, name in enumerate(self._columns):
             widest = max(cells[place].cell_len for _, cells in rows)

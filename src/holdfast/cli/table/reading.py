@@ -16,9 +16,11 @@ from holdfast.cli.output import (
     json_line,
     progress_on,
     safe_text,
+    short_name,
     show,
     standard_output,
     write_json,
+    write_json_lines,
 )
 from holdfast.cli.table.open_table import expression_of, key_of, names_of, point_of, table_to_read
 from holdfast.cli.table.printing import (
@@ -44,17 +46,17 @@ from holdfast.table.storage.table_state import after
 __all__ = ["list_tables", "show_changes", "show_migrations", "show_record", "show_scan"]
 
 _STEP = 10_000
-"""Records between two looks at the bar."""
+"""Records between two updates of the progress bar."""
 
 
 def list_tables(data: Target, *, as_json: bool) -> None:
     """Print all tables of a store."""
     with store_to_read(data) as store:
         if (remote := seen_as(RemoteStore, store)) is not None:
-            found = [_figures_from_afar(row) for row in remote.table_rows()]
+            found = [_remote_figures(row) for row in remote.table_rows()]
         else:
             found = [
-                _figures(store.table(name, keyring=WITHOUT_KEYS), shown=not as_json)  # which counts, and reads no value
+                _figures(store.table(name, keyring=WITHOUT_KEYS), shown=not as_json)  # counting reads no values
                 for name in store.tables()
             ]
     if as_json:
@@ -95,7 +97,7 @@ def show_migrations(data: Target, *, as_json: bool) -> None:
             "phase": one.phase or "-",
             "records": format_count(one.processed) + ("" if one.total is None else f" of {format_count(one.total)}"),
             "attempts": str(one.attempts) if one.phase else "-",
-            "begun": "-" if one.started is None else f"{from_ns(one.started):%Y-%m-%d %H:%M:%S}",
+            "started": "-" if one.started is None else f"{from_ns(one.started):%Y-%m-%d %H:%M:%S}",
             "error": safe_text(one.error) or "-",
         }
         for one in found
@@ -104,7 +106,7 @@ def show_migrations(data: Target, *, as_json: bool) -> None:
 
 
 def _figures(table: Table[Any], *, shown: bool) -> dict[str, Any]:
-    table.count(limit=0)  # takes in what another process has written since
+    table.count(limit=0)  # applies what another process has written since
     live, deleted = _counts(table, shown=shown)
     last = table.last_version
     return {
@@ -121,7 +123,7 @@ def _figures(table: Table[Any], *, shown: bool) -> dict[str, Any]:
     }
 
 
-def _figures_from_afar(row: Mapping[str, Any]) -> dict[str, Any]:
+def _remote_figures(row: Mapping[str, Any]) -> dict[str, Any]:
     last = row.get("last_version") or None
     return {
         "name": row["name"],
@@ -138,11 +140,11 @@ def _figures_from_afar(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counts(table: Table[Any], *, shown: bool) -> tuple[int, int]:
-    """Return the numbers of records and of softly deleted ones, without reading their values."""
+    """Return the numbers of records and of soft-deleted records, without reading their values."""
     prefix = table.view.prefix
     count = deleted = 0
     with progress_on(error_console(), shown=shown, in_bytes=False) as progress:
-        bar = progress.add_task(f"counting {safe_text(table.name)}", total=None)
+        bar = progress.add_task(f"counting {short_name(table.name)}", total=None)
         for _, raw in table.view.state.scan("table", prefix, after(prefix)):
             count += 1
             deleted += bool(image_of(raw)[0])
@@ -167,9 +169,9 @@ def show_record(
         record = table.get(wanted, as_of=point, include_deleted=True)
         if record is None:
             then = "" if as_of is None else f" as of {as_of}"
-            raise NotFound(f"{name} has no record {key}{then}")
+            raise NotFound(f"the table {name!r} has no record {key}{then}")
         if record.deleted and not include_deleted:
-            raise NotFound(f"the record {key} of {name} is deleted: see it with --include-deleted")
+            raise NotFound(f"the record {key} of {name!r} is deleted: --include-deleted shows it")
         if as_json:
             write_json(record_json(record))
         else:
@@ -214,12 +216,15 @@ def show_scan(
                 show(safe_text(scan.explain()))
             return
         if as_json:
-            stream = standard_output()
+            stream, found = standard_output(), False
             for record in scan:
                 stream.write(json_line(record_json(record)))
+                found = True
             if scan.cursor is not None:
                 stream.write(json_line({"cursor": scan.cursor}))
             stream.flush()
+            if not found:
+                notify(_nothing(name, filtered=where is not None or cursor is not None))
             return
         kinds = {name: type_at(table.spec, steps_of(table.spec, name)).kind for name in fields}
         printer = RecordTables(kinds)
@@ -229,9 +234,9 @@ def show_scan(
             count += 1
         printer.flush()
         if not count:
-            notify(f"no record of {name!r} fits" if where is not None or cursor is not None else f"{name!r} is empty")
+            notify(_nothing(name, filtered=where is not None or cursor is not None))
         if scan.cursor is not None:
-            notify(f"there are more: go on with --cursor {scan.cursor}")
+            notify(f"there are more records: continue with --cursor {scan.cursor}")
 
 
 def show_changes(
@@ -267,17 +272,18 @@ def show_changes(
             allow_table_scan=allow_table_scan,
         )
     if as_json:
-        stream = standard_output()
-        for one in found:
-            stream.write(json_line(changes_json(one)))
-        stream.flush()
-        return
-    for place, one in enumerate(found):
-        if place:
-            show("")
-        show(*changes_parts(one))
+        write_json_lines(map(changes_json, found))
+    else:
+        for place, one in enumerate(found):
+            if place:
+                show("")
+            show(*changes_parts(one))
     if not found:
-        notify(f"no change of {name!r} fits")
+        notify(f"no change in {name!r} matches")
+
+
+def _nothing(name: str, *, filtered: bool) -> str:
+    return f"no record in {name!r} matches" if filtered else f"the table {name!r} is empty"
 
 
 def _checked_names(table: Table[Any], chosen: Sequence[str] | None) -> list[str]:

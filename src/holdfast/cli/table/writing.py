@@ -11,7 +11,7 @@ from holdfast.base.units import plural
 from holdfast.cli.confirm import ask
 from holdfast.cli.input import STANDARD_INPUT, read_file_payload, standard_input_lines
 from holdfast.cli.options import Target, UsageError
-from holdfast.cli.output import error_console, json_line, progress_on, show, standard_output, write_json
+from holdfast.cli.output import error_console, json_line, progress_on, short_name, show, standard_output, write_json
 from holdfast.cli.table.changes import parse_changes, parse_json
 from holdfast.cli.table.open_table import key_of, table_to_change
 from holdfast.cli.table.printing import time_json, time_text
@@ -22,8 +22,8 @@ from holdfast.table.operations import Operation, Outcome
 __all__ = ["add_records", "change_record", "delete_records", "undelete_records"]
 
 _BATCH = 1000
-_TOLD = 20
-"""Failures that are told one by one."""
+_SHOWN = 20
+"""Failures that are reported one by one."""
 _FAILED = 1
 
 
@@ -36,7 +36,7 @@ def add_records(
     if key is not None and (len(given) > 1 or given[0] == STANDARD_INPUT or given[0].startswith("@")):
         raise UsageError("--key is the key of one record: give one JSON object with it")
     if STANDARD_INPUT in given and len(given) > 1:
-        raise UsageError("- stands for all lines of standard input: give no other record beside it")
+        raise UsageError("- means all lines of standard input: give no other record")
     wanted = None if key is None else key_of(key)
     alone = len(given) == 1 and not given[0].startswith(("@", STANDARD_INPUT))
     texts = [] if given == [STANDARD_INPUT] else [text for one in given for text in _texts(one)]
@@ -53,7 +53,7 @@ def add_records(
         try:
             for batch in batches:
                 report.take(_added(table, batch))
-        finally:  # after an error in the midst of many lines, the user still learns which are in, and safe
+        finally:  # after an error among many lines, the user must still learn which records are stored
             report.end("added")
 
 
@@ -81,7 +81,7 @@ def change_record(
     elif done.changed:
         show(f"changed: version {done.version} at {time_text(done.version)}")
     else:
-        show(f"nothing changed: these values were there already, since version {done.version}")
+        show(f"nothing changed: the record has had these values since version {done.version}")
 
 
 def delete_records(
@@ -95,19 +95,20 @@ def delete_records(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete records softly, or for good."""
+    """Delete records, softly or permanently."""
     wanted = [key_of(key) for key in keys]
     if if_version is not None and len(wanted) > 1:
         raise UsageError("--if-version is the version of one record: delete several with one command for each")
     if hard:
-        ask(f"Forget {plural(len(wanted), 'record')} of {name} with its past, for good?", yes=yes)
+        what = f"{plural(len(wanted), 'record')} of {name!r}"
+        ask(f"Permanently delete {what}, with all versions?", action=f"permanently delete {what}", yes=yes)
     operations = [Delete(key, hard, if_version) for key in wanted]
-    _carry_out(name, operations, data, "forgotten" if hard else "deleted", keyring=keyring, as_json=as_json)
+    _carry_out(name, operations, data, "permanently deleted" if hard else "deleted", keyring=keyring, as_json=as_json)
 
 
 def undelete_records(name: str, keys: Sequence[str], data: Target, *, keyring: Path | None, as_json: bool) -> None:
     """Restore softly deleted records."""
-    _carry_out(name, [Undelete(key_of(key)) for key in keys], data, "brought back", keyring=keyring, as_json=as_json)
+    _carry_out(name, [Undelete(key_of(key)) for key in keys], data, "restored", keyring=keyring, as_json=as_json)
 
 
 def _carry_out(
@@ -146,12 +147,12 @@ class _Report:
 
     def end(self, verb: str) -> None:
         """Print the summary and set the exit code."""
-        well = self._count - self._failed
+        succeeded = self._count - self._failed
         if not self._as_json and not self._keys:
             of = f" of {self._count:,}" if self._failed else ""
-            show(f"{verb}: {plural(well, 'record')}{of}")
-        if self._failed > _TOLD and not self._as_json:
-            notify(f"and {self._failed - _TOLD} more failed")
+            show(f"{verb}: {plural(succeeded, 'record')}{of}")
+        if self._failed > _SHOWN and not self._as_json:
+            notify(f"and {self._failed - _SHOWN} more failed")
         if self._failed:
             raise typer.Exit(_FAILED)
 
@@ -159,12 +160,12 @@ class _Report:
         self._failed += 1
         if self._as_json:
             self._stream.write(json_line({"number": self._count, "error": str(error)}))
-        elif self._failed <= _TOLD:
+        elif self._failed <= _SHOWN:
             notify(f"record {self._count}: {error}")
 
 
 def _texts(argument: str) -> list[str | bytes]:
-    """Return the JSON objects of an argument; of a file with one, a list of them, or one a line."""
+    """Return the JSON objects of an argument; a file may hold one object, a list of them, or one per line."""
     if not argument.startswith("@"):
         return [argument]
     content = read_file_payload(Path(argument[1:]))
@@ -176,7 +177,9 @@ def _texts(argument: str) -> list[str | bytes]:
 
 
 def _lines(table: Table[Any], *, shown: bool) -> Iterator[Sequence[str | bytes]]:
-    for lines in standard_input_lines(f"adding to {table.name}", table.log.settings.max_message, shown=shown):
+    for lines in standard_input_lines(
+        f"adding to {short_name(table.name)}", table.log.settings.max_message, shown=shown
+    ):
         filled = [line for line in lines if line.strip()]
         for at in range(0, len(filled), _BATCH):
             yield filled[at : at + _BATCH]
@@ -207,7 +210,7 @@ def _record(table: Table[Any], text: str | bytes) -> Any:
     try:
         return table.model.from_json(text)
     except RecursionError:
-        raise InvalidArgument(f"this is no JSON of {table.name}: it is nested too deeply") from None
+        raise InvalidArgument(f"invalid JSON for {table.name!r}: it is nested too deeply") from None
 
 
 def _done_json(done: Done) -> dict[str, Any]:
