@@ -576,4 +576,4 @@ HealthFailed = TypedDict(
         "expired": NotRequired[list[ExpiringCertificate]],
     },
 )
-"""A check that failed."""
+HealthFailed.__doc__ = "A check that failed."
