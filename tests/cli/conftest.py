@@ -1,4 +1,4 @@
-"""Where do the commands of the tests run? On a store of their own."""
+"""The store that the commands of the tests work on: a new one for each test."""
 
 from pathlib import Path
 

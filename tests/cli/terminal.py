@@ -1,4 +1,4 @@
-"""How do the tests type commands? In this process for speed, or in a process of its own for signals and pipes."""
+"""Terminals of the tests: commands run in this process for speed, or in a child process for signals and pipes."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Do records get in from a terminal, exactly as they were given?"""
+"""`holdfast log append` stores records exactly as they were given."""
 
 from pathlib import Path
 

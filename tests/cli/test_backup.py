@@ -1,4 +1,4 @@
-"""Can a store be backed up and restored from the command line?"""
+"""Backups and restores from the command line."""
 
 import json
 from pathlib import Path

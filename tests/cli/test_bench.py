@@ -1,4 +1,4 @@
-"""Does `holdfast bench` measure what it says, and leave nothing behind?"""
+"""`holdfast bench` measures each workload, and removes its files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Can users, virtual hosts and definitions be changed from a terminal while nobody serves the store?"""
+"""Users, virtual hosts and definitions are changed from a terminal while no server runs."""
 
 import json
 import os

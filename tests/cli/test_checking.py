@@ -1,4 +1,4 @@
-"""Do `verify` and `inspect` tell whole from damaged, and what lies where?"""
+"""`holdfast log verify` and `inspect` distinguish intact from damaged, and show positions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Does `compact` drop what it may, keep what it must, and say which is which?"""
+"""`holdfast log compact` and `clear` drop what is allowed, keep the rest, and report both."""
 
 import pytest
 

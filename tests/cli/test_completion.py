@@ -1,4 +1,4 @@
-"""Does a shell complete commands, options and names, and does the manual page say what the commands say?"""
+"""Shell completion of commands, options and names; and the manual page."""
 
 import os
 import shlex

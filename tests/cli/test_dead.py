@@ -1,4 +1,4 @@
-"""Are dead letters shown with all that is known of them, and do they come back when asked?"""
+"""`holdfast dlq` and `redrive` show, delete and move back dead letters."""
 
 import pytest
 

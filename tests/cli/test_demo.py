@@ -1,4 +1,4 @@
-"""Does the demo tell the truth, and would it notice a lie?"""
+"""The demo keeps its promises, and would notice a broken one."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Does `holdfast doctor` find what is wrong, and say what to do?"""
+"""`holdfast doctor` finds problems, and says what to do."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Does every way a command can end leave the right exit code, and at most one line?"""
+"""Exit codes of commands on logs, and the one line that an error prints."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""Are messages taken, printed and settled as asked, and does looking take none?"""
+"""`holdfast get` prints and settles messages; `peek` only prints them."""
 
 import base64
 import signal

@@ -1,4 +1,4 @@
-"""Does `holdfast import ledgerq` bring everything over once, say what it did, and leave the source alone?"""
+"""`holdfast import ledgerq` imports each message once, reports it, and does not change the source."""
 
 import hashlib
 import shutil

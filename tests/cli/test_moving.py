@@ -1,4 +1,4 @@
-"""Do `purge` and `seek` do what they say, say it before, and only when they are told to?"""
+"""`holdfast purge` and `seek` show the consequences, ask, and act."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Do `list`, `stats` and `tailers` show what is in a store?"""
+"""`holdfast log list`, `stats` and `tailers` show the contents of a store."""
 
 from tests.cli.terminal import Terminal, damage_segment
 

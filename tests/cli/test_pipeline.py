@@ -1,4 +1,4 @@
-"""Do pipelines run from a terminal? Their options are checked, their results shown, their failures told in one line."""
+"""Pipelines from a terminal: options are checked, results shown, failures reported in one line."""
 
 import inspect
 import json

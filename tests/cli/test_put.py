@@ -1,4 +1,4 @@
-"""Do messages get into a queue from a terminal, exactly as they were given?"""
+"""`holdfast put` stores messages exactly as they were given."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Does every way a command on queues can end leave the right exit code, and at most one line?"""
+"""Exit codes of commands on queues, and the one line that an error prints."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Do `queues` and `stats` tell what is there, also while another process works?"""
+"""`holdfast queues` and `stats` show counts, also while another process works."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Do `cat` and `tail` print the records that were asked for, as they were asked for?"""
+"""`holdfast log cat` and `tail` print the chosen records in the chosen form."""
 
 import base64
 import time

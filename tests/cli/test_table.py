@@ -1,4 +1,4 @@
-"""Do the commands on tables read and change what is there, also while another process works?"""
+"""Table commands that read, also while another process works."""
 
 import re
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Do the commands change what they were told to, and tell what came of it?"""
+"""Table commands that change records, and what they print."""
 
 import json
 from pathlib import Path

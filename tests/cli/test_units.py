@@ -1,4 +1,4 @@
-"""Are sizes, durations and times read and written the way people mean them?"""
+"""Parsing and formatting of sizes, durations and times."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

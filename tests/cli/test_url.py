@@ -1,4 +1,4 @@
-"""Does a command do on a server what it does in a folder, and say so in the same words?"""
+"""Each command does and prints the same on a server as in a folder."""
 
 import re
 import shlex

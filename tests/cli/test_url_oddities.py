@@ -1,4 +1,4 @@
-"""What does an operator see with --url where something is odd: a name, a pause, an option, a password?"""
+"""Commands with --url in unusual cases: odd names, paused queues, options and passwords."""
 
 import json
 import re

@@ -15,7 +15,7 @@ def test_the_demo_ends_in_spark(tmp_path: Path) -> None:
     figures = json.loads(done.stdout)
     assert figures["ok"] is True
     assert figures["promises"][-1] == {
-        "text": "Spark counts one ack for each order, and the one that died",
+        "text": "Spark counts one ack per order, and one dead letter",
         "kept": True,
     }
     report = Path(figures["report"])

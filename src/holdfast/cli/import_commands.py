@@ -99,15 +99,15 @@ def import_ledgerq(
     data = folder_of(data)
     if dlq is not None and no_dlq:
         raise UsageError("choose one: --dlq DIR or --no-dlq")
-    letters = None if no_dlq else dlq or find_dlq(folder)
-    for place in (folder, *([letters] if letters is not None else [])):
+    dlq_folder = None if no_dlq else dlq or find_dlq(folder)
+    for place in (folder, *([dlq_folder] if dlq_folder is not None else [])):
         read_ledgerq(place)  # raises for a folder that is not LedgerQ's, before a store is created
         if data.resolve().is_relative_to(place.resolve()):
             raise InvalidArgument(
                 f"the store {str(data)!r} is inside the LedgerQ folder {str(place)!r}, which is only read: choose "
                 "another --data"
             )
-    target = None if letters is None else _dead_letter_queue(data, name)
+    target = None if dlq_folder is None else _dead_letter_queue(data, name)
     with store_to_write(data) as store:
         # First: opening the queue opens its dead-letter queue, too, with a smaller message limit.
         dead_queue = None if target is None else store.queue(target, max_message=MESSAGE_MAX)
@@ -117,7 +117,7 @@ def import_ledgerq(
             queue,
             store.log(f"{name}.imported", flush=Flush.sync()),
             source=source,
-            dead_folder=letters,
+            dead_folder=dlq_folder,
             dead_queue=dead_queue,
             everything=everything,
         )
@@ -125,10 +125,10 @@ def import_ledgerq(
             bar = progress.add_task(f"importing into {short_name(name)}", total=None)
             result = work.run(lambda done, total: progress.update(bar, completed=done, total=total))
     if as_json:
-        places = {"queue": name, "source": str(folder), "dlq": None if letters is None else str(letters)}
+        places = {"queue": name, "source": str(folder), "dlq": None if dlq_folder is None else str(dlq_folder)}
         write_json(places | asdict(result))
     else:
-        _show_result(result, folder, letters)
+        _show_result(result, folder, dlq_folder)
     return 1 if result.problems else 0
 
 
@@ -141,11 +141,11 @@ def _dead_letter_queue(data: Path, name: str) -> str | None:
     return QueueSettings.of(name, {}).dead_letter
 
 
-def _show_result(result: ImportResult, folder: Path, letters: Path | None) -> None:
+def _show_result(result: ImportResult, folder: Path, dlq_folder: Path | None) -> None:
     rows = {
         "from": str(folder),
         "imported": plural(result.imported, "message"),
-        "dead letters": format_count(result.dead) + ("" if letters is None else f" from {letters!s}"),
+        "dead letters": format_count(result.dead) + ("" if dlq_folder is None else f" from {dlq_folder!s}"),
         "expired": format_count(result.expired) if result.expired else "",
         "imported before": format_count(result.already) if result.already else "",
         "delivered before": f"{format_count(result.read_before)} skipped (--all imports them)"
