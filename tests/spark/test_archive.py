@@ -147,7 +147,7 @@ def test_logs_and_queues_can_be_chosen(spark: SparkSession, data: Path, lake: Pa
     assert [row[:2] for row in some.rows] == [("logs", "orders.eu")]
     lives = run(spark, str(data), lake=str(lake), queues=["mail"], records=False)
     assert [row[:2] for row in lives.rows] == [("lifecycle", "mail")]
-    with pytest.raises(NotFound, match=r"no log fits 'x\*'; there are: 'mail', 'orders', 'orders.eu'"):
+    with pytest.raises(NotFound, match=r"no log matches 'x\*'; there are: 'mail', 'orders', 'orders.eu'"):
         run(spark, str(data), lake=str(lake), logs=["x*"])
 
 
@@ -307,7 +307,7 @@ def test_delta_and_iceberg_keep_lifecycles_and_note_batches_without_a_row(
 def test_what_cannot_be_is_refused_in_one_line(spark: SparkSession, data: Path, lake: Path) -> None:
     append(data, "orders", 0, 35)
     run(spark, str(data), lake=str(lake))
-    with pytest.raises(InvalidArgument, match="holds parquet, not delta"):
+    with pytest.raises(InvalidArgument, match="has the format parquet, not delta"):
         run(spark, str(data), lake=str(lake), format="delta")
     with pytest.raises(InvalidArgument, match="that the store itself uses"):
         run(spark, str(data), lake=str(data / "logs" / "lake"))

@@ -68,7 +68,7 @@ def read(spark: SparkSession, **options: object) -> None:
         ("data", {"log": "none"}, "there is no log 'none' in '.*/data'; there are: 'jobs', 'orders'"),
         ("data", {"queue": "none", "view": "messages"}, "there is no queue 'none' in '.*/data'; there are: 'jobs'"),
         ("data", {"queue": "none", "view": "lifecycle"}, "there is no queue 'none'"),
-        ("data", {"logPattern": "x*"}, r"no log in '.*/data' fits 'x\*'; there are: 'jobs', 'orders'"),
+        ("data", {"logPattern": "x*"}, r"no log in '.*/data' matches 'x\*'; there are: 'jobs', 'orders'"),
         ("data", {}, "nothing to read"),
         (
             "data",

@@ -381,7 +381,7 @@ def test_a_second_run_replaces_the_first_and_the_store_does_not_mind(
 
 def test_queues_are_chosen_by_names_and_patterns(store: Store) -> None:
     assert chosen_queues(str(store.path), "*.dead, mail") == ["mail", "mail.dead", "orders.dead"]
-    with pytest.raises(NotFound, match=r"no queue in .* fits 'nix'; there are: 'mail'"):
+    with pytest.raises(NotFound, match=r"no queue in .* matches 'nix'; there are: 'mail'"):
         chosen_queues(str(store.path), "nix")
 
 

@@ -141,7 +141,7 @@ def test_what_is_not_clear_is_refused(spark: SparkSession, data: str) -> None:
         run(spark, data, log="orders")
     with pytest.raises(InvalidArgument, match="'log' or the option 'queue'"):
         run(spark, data, to_log="copy")
-    with pytest.raises(InvalidArgument, match="the condition 'nothing = 1' is not understood"):
+    with pytest.raises(InvalidArgument, match="the condition 'nothing = 1' is invalid"):
         run(spark, data, log="orders", to_log="copy", where="nothing = 1")
     with pytest.raises(NotFound, match="no queue 'mail'"):
         run(spark, data, queue="mail", to_log="copy")

@@ -16,7 +16,7 @@ def test_each_option_of_a_pipeline_is_known_to_the_server_by_what_it_names(name:
     options = options_of(load_pipeline(name))
     assert OPTIONS[name].keys() == options.keys()
     for option in options.values():
-        said = option.help.partition("; else")[0].lower()
+        said = option.help.partition("; default:")[0].lower()
         names_files = re.search(r"\b(folder|file|files|path|lake|keyring)\b", said)
         if names_files and option.kind is str and option.name not in ("format", "compression"):
             assert OPTIONS[name][option.name] in (OptionKind.PATH, OptionKind.SOURCE), option

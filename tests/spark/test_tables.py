@@ -375,7 +375,7 @@ def test_what_is_sensitive_is_ciphertext_without_the_keyring(spark: SparkSession
         ({"table": "Account", "log": "x"}, "give one of the options 'table', 'log' and 'queue'"),
         (
             {"table": "Account", "view": "lifecycle"},
-            "the option 'view' of a table is one of now, history, changes, log",
+            "the option 'view' of a table must be one of now, history, changes, log",
         ),
         ({"table": "Account", "view": "history", "asOf": "1"}, "the option 'asOf' is for the view 'now'"),
         ({"table": "Account", "asOf": "yesterday"}, "the option 'asOf' takes a version, or a time like"),
@@ -467,5 +467,5 @@ def test_the_pipeline_adds_an_index_to_a_table_that_nobody_has_open(spark: Spark
         scan = table.scan(model.name == "name 3")
         assert scan.plan.kind == "index"
         assert {one.key for one in scan} == {one.key for one in table.scan() if one.name == "name 3"}
-    with pytest.raises(holdfast.HoldfastError, match="has the index 'name' already"):
+    with pytest.raises(holdfast.HoldfastError, match="already has the index 'name'"):
         backfill.run(spark, str(tmp_path), table="Thing", index="name")
