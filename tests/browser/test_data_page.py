@@ -192,6 +192,17 @@ def test_a_record_is_added_changed_deleted_and_restored(sample: SampleServer, vi
     visitor.notified("Record saved")
     expect(page.get_by_role("region", name="After").locator("ins")).to_contain_text("5")
     assert sample.served.get(f"{TABLE}/records/{key}")["values"]["orders"] == 5
+    visitor.button("Change…").click()
+    shown = page.get_by_label("Record (JSON)").input_value()
+    answer = sample.served.ask("PATCH", f"{TABLE}/records/{key}", {"changes": {"name": "Ada L."}})
+    assert answer.status == 200, answer
+    expect(page.locator("tbody tr")).to_have_count(3, timeout=30_000)  # the page has loaded the other change
+    visitor.fill("Record (JSON)", shown.replace('"orders": 5', '"orders": 6'))
+    visitor.button("Save record").click()
+    expect(page.locator(".toast.bad")).to_be_visible()
+    visitor.allow("400 (Bad Request)")
+    assert sample.served.get(f"{TABLE}/records/{key}")["values"]["name"] == "Ada L."
+    page.keyboard.press("Escape")
     visitor.button("Delete…").click()
     visitor.button("Delete record").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("deleted")

@@ -1,6 +1,7 @@
 """Log lines of failed logins: user, address, protocol and reason in one line, whatever the name contains."""
 
 import base64
+import contextlib
 import http.client
 import json
 import logging
@@ -125,3 +126,11 @@ asyncio.run(main())
         ("guest", "capnp", "bad-credentials"),
         ('""', "capnp", "bad-token"),
     ]
+
+
+def test_the_server_prints_a_warning_once(tmp_path: Path) -> None:
+    with ServedApart(tmp_path / "data") as process:
+        with contextlib.closing(Client(process.port)) as client, pytest.raises((Closed, ConnectionError)):
+            client.log_in(password="wrong")
+        process.stop()
+        assert process.said().count("login failed") == 1

@@ -25,7 +25,7 @@ from holdfast.broker.users import DEFAULT, Users
 from holdfast.cli.open_store import store_to_write
 from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.server_logging import LineFormatter
-from holdfast.cli.warnings import notify
+from holdfast.cli.warnings import Notices, notify
 from holdfast.doctor import check_modes
 
 __all__ = ["serve"]
@@ -115,6 +115,9 @@ def _log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=level, handlers=[handler])
+    ours = logging.getLogger("holdfast")  # each warning is printed at once, not again at the end
+    for one in [one for one in ours.handlers if isinstance(one, Notices)]:
+        ours.removeHandler(one)
 
 
 async def _serve(store: Any, settings: Settings, as_json: bool) -> None:

@@ -153,6 +153,7 @@ export function page(view) {
 
   async function changeIt() {
     if (!record) return;
+    const edited = record; // not what the page loads while the dialog is open
     const form = fields([
       {
         name: "values",
@@ -162,7 +163,7 @@ export function page(view) {
         span: true,
         required: true,
         autofocus: true,
-        value: record.values,
+        value: edited.values,
       },
     ]);
     await ask({
@@ -173,11 +174,11 @@ export function page(view) {
       text: "Only fields that differ are written; null removes a value. The change is rejected if the record has been changed meanwhile.",
       work: async ({ values }) => {
         const changes = {};
-        for (const field of new Set([...Object.keys(values), ...Object.keys(record.values)])) {
-          if (lines(values[field]) !== lines(record.values[field])) changes[field] = values[field] ?? null;
+        for (const field of new Set([...Object.keys(values), ...Object.keys(edited.values)])) {
+          if (lines(values[field]) !== lines(edited.values[field])) changes[field] = values[field] ?? null;
         }
         if (!Object.keys(changes).length) throw new Error("Nothing was changed.");
-        return patch(at, { changes: [json(changes)], if_version: record.version });
+        return patch(at, { changes: [json(changes)], if_version: edited.version });
       },
       said: "Record saved.",
     });
