@@ -147,7 +147,6 @@ class Store(ListedStore):
             self._open_log,
             self.find_queue,
             lambda: [*self._open_queues.values()],
-            lambda: self._guard,
         )
         self._background = background
         self._unsynced: dict[Log, None] = {}

@@ -179,7 +179,6 @@ class TransactionCoordinator:
         open_log: Callable[[str, Path, LogSettings], Log],
         open_queue: Callable[[str], Queue | None],
         open_queues: Callable[[], list[Queue]],
-        store_guard: Callable[[], "threading.RLock"],
     ) -> None:
         self._clock = clock
         self.path = path
@@ -188,8 +187,6 @@ class TransactionCoordinator:
         self._open_log = open_log
         self._open_queue = open_queue
         self._open_queues = open_queues
-        self._store_guard = store_guard
-        """Returns the lock of the store, which is taken before `_finishing`."""
         self._log: Log | None = None
         self._grown = 0
         """Bytes of decisions that were appended to the log since it was cleared."""
@@ -471,7 +468,7 @@ class TransactionCoordinator:
 
         if not self._unfinished:
             return
-        with self._store_guard(), self._finishing:  # it may have to open a queue
+        with self._finishing:
             if self._unfinished and self._log is not None:
                 self._log.recover()
                 self._log.sync()  # if the decision was not written completely, the transaction has no effect

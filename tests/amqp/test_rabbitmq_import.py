@@ -402,7 +402,7 @@ def test_consumers_that_still_run_are_told(source: Served, tmp_path: Path) -> No
         result = Terminal(tmp_path / "new")(f"import rabbitmq {url(source)} --queue jobs")
     assert [line.split() for line in result.lines[:-1]] == [["vhost", "queue", "messages"], ["/", "jobs", "0"]]
     assert result.lines[-1].startswith("imported 0 messages and 1 definition from amqp://127.0.0.1:")
-    assert "'jobs' has 1 consumer," in result.err
+    assert "'jobs' has 1 consumer:" in result.err
 
 
 def test_a_store_that_is_served_is_not_imported_into(source: Served, tmp_path: Path) -> None:

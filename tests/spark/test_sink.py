@@ -471,7 +471,7 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
     [
         ({"log": "x", "queue": "y"}, "either the option 'log' or the option 'queue'"),
         ({"log": ""}, "log name must not be empty"),
-        ({"queue": "q" * 256}, "queue name is 256 bytes"),
+        ({"queue": "q" * 256}, "queue name has 256 bytes"),
         ({"txnAppId": "a"}, "'txnAppId' and 'txnVersion' must be given"),
         ({"txnVersion": "1"}, "'txnAppId' and 'txnVersion' must be given"),
         ({"txnAppId": "", "txnVersion": "1"}, "'txnAppId'"),

@@ -502,7 +502,7 @@ def test_what_is_no_key_is_no_start(things: Table[Thing]) -> None:
 
 def test_what_is_no_model_has_no_table(store: Store) -> None:
     for thing in (object, Thing(), 5):
-        with pytest.raises(InvalidArgument, match="neither"):
+        with pytest.raises(InvalidArgument, match="needs a Model class"):
             store.table(thing)  # type: ignore[arg-type,type-var]
 
 

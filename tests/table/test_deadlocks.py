@@ -1,6 +1,5 @@
 """Two threads that need the same locks of a table, each paused where it holds the first of them."""
 
-import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Model, StorageError, Store, WriterStopped, field
+from holdfast import Model, field
 from holdfast.table import Table
 
 PATIENCE_S = 30
@@ -57,45 +56,3 @@ def test_a_rebuild_and_a_read_that_recovers_do_not_wait_for_each_other(
         reader = thread("reader", table.counts)
         assert recovering.wait(PATIENCE_S)
         assert ended(thread("rebuilder", table.rebuild), reader)
-
-
-@pytest.mark.parametrize("end", ["delete_table", "close"])
-def test_a_transaction_is_finished_while_its_table_is_deleted_or_the_store_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
-    store = holdfast.open(tmp_path / "data")
-    table, queue = store.table(Person), store.queue("orders")
-    table.add(Person(name="a"))
-
-    def fails(*_: object) -> None:
-        raise StorageError("the disk fails")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store._tables, "carry_out", fails)
-        with pytest.raises(WriterStopped), store.transaction():
-            table.add(Person(name="b"))
-            queue.put(b"x")
-    store.delete_queue("orders")  # finishing the transaction has to look for it
-    looking, ending = threading.Event(), threading.Event()
-    find = store._transactions._open_queue
-
-    def open_queue(name: str) -> object:
-        if threading.current_thread().name == "writer":
-            looking.set()
-            ending.wait(1)  # long enough to take its locks, if it can
-        return find(name)
-
-    monkeypatch.setattr(store._transactions, "_open_queue", open_queue)
-    writer = thread("writer", lambda: add_if_open(table))
-    assert looking.wait(PATIENCE_S)
-    assert ended(thread("ender", lambda: finish(store, end)), writer)
-    store.close()
-
-
-def add_if_open(table: Table[Person]) -> None:
-    with contextlib.suppress(holdfast.HoldfastError):  # it may be closed or deleted meanwhile
-        table.add(Person(name="c"))
-
-
-def finish(store: Store, how: str) -> None:
-    store.close() if how == "close" else store.delete_table("Person")

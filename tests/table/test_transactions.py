@@ -318,7 +318,7 @@ def test_another_task_of_the_thread_is_refused_while_a_transaction_has_the_table
 def test_a_transaction_in_a_transaction_is_refused(store: Store, accounts: Table[Account]) -> None:
     with store.transaction():
         accounts.add({"name": "outer"})
-        with pytest.raises(InvalidArgument, match="under way"), store.transaction():
+        with pytest.raises(InvalidArgument, match="running transaction"), store.transaction():
             pass
     assert names(accounts) == ["outer"]
 

@@ -319,7 +319,8 @@ def test_what_a_user_may_do_is_what_the_broker_permits(site: Served) -> None:
     # Without any permission in the virtual host even what the tag shows is empty.
     assert site.get("/api/holdfast/queues", user="clerk")["items"] == []
     assert status(site, "GET", orders, user="clerk") == 403
-    assert len(site.get("/api/holdfast/queues", user="reader")["items"]) == 2
+    shown = {one["name"] for one in site.get("/api/holdfast/queues", user="reader")["items"]}
+    assert {"orders", "secret"} <= shown
 
 
 def test_an_error_names_nothing_that_the_caller_may_not_see(site: Served) -> None:

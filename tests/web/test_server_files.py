@@ -192,8 +192,6 @@ def test_a_pipeline_reads_and_writes_only_below_folders_that_the_configuration_n
         ("lifecycle", {"out": str(private)}),
         ("deadletters", {"out": str(private)}),
         ("report", {"out": str(private)}),
-        ("backfill", {"table": "t", "index": "i", "keyring": str(private / "salaries.json")}),
-        ("backfill", {"table": "t", "index": "i", "files": str(private)}),
         ("stream", {"log": "x", "checkpoint": str(private), "queue": "q"}),
         ("stream", {"log": "x", "checkpoint": str(allowed), "out": str(private)}),
     ):

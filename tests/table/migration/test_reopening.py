@@ -179,7 +179,7 @@ def test_an_id_of_another_table_is_refused(opened: Open) -> None:
     filled(opened())
     Other: Any = person_1()
     Other.__spec__.name = "Other"
-    with pytest.raises(InvalidArgument, match="the table 'Person' has the id 1"):
+    with pytest.raises(InvalidArgument, match="the id 1 belongs to the table 'Person'"):
         opened().table(Other)
 
 
