@@ -141,7 +141,7 @@ LONG = {
     "holdfast.queue.queue_core.__init__": 101,
     "holdfast.spark.options.of": 76,
     "holdfast.spark.pipelines.report.dead_letters.deadletters_page": 75,
-    "holdfast.store.__init__": 73,
+    "holdfast.store.__init__": 72,
     "holdfast.store.queue_with_defaults": 84,
     "holdfast.table_registry.table": 124,
 }
@@ -154,7 +154,7 @@ COMPLEX = {
     "holdfast.table_registry.table": 18,
 }
 """Functions with a cyclomatic complexity above 15. Take one out when it gets simpler; add none."""
-STRUCTURE = {"inheritance": 31, "private names through self": 791, "private names": 96}
+STRUCTURE = {"inheritance": 31, "private names through self": 790, "private names": 96}
 """Classes that inherit code across modules, and uses of private names across modules. Lower them with every change."""
 
 
