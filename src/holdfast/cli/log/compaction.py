@@ -12,7 +12,7 @@ from holdfast.cli.open_store import log_to_change
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError, duration_option, size_option
 from holdfast.cli.output import make_table, show, write_json
 from holdfast.cli.warnings import DamageNotices
-from holdfast.log import LogStats, Retention
+from holdfast.log import LogStats, Retention, SegmentStats
 
 __all__ = ["clear", "compact"]
 
@@ -62,32 +62,36 @@ def compact(
         held = log.compact(retention=policy, force=True, dry_run=True)
         kept = {row.name for row in log.segments()}
     gone = [row for row in before if row.name not in kept]
-    records, size = sum(row.records for row in gone), sum(row.bytes for row in gone)
     if as_json:
         left = {"start": after.start, "end": after.end, "bytes": after.bytes, "segments": after.segments}
         totals = {
             "segments": len(gone),
-            "records": records,
-            "bytes": size,
+            "records": sum(row.records for row in gone),
+            "bytes": sum(row.bytes for row in gone),
             "segment_files": [asdict(row) for row in gone],
         }
         write_json({"log": name, "dropped": totals, "left": left, "held_back": held})
         damage.show()
         return
-    if gone:
-        table = make_table("dropped", "first", "records", "size", "created", numbers=("first", "records", "size"))
-        for row in gone:
-            table.add_row(
-                row.name, str(row.first), format_count(row.records), format_size(row.bytes), format_time(row.created)
-            )
-        show(table, "")
-        show(f"dropped {plural(len(gone), 'segment')}: {plural(records, 'record')}, {format_size(size)}")
-    else:
-        show("nothing to drop")
+    _show_dropped(gone)
     show(f"left: {plural(after.records, 'record')}, {format_size(after.bytes)} in {plural(after.segments, 'segment')}")
     if held:
         show(_held_back(after, held))
     damage.show()
+
+
+def _show_dropped(gone: list[SegmentStats]) -> None:
+    if not gone:
+        show("nothing to drop")
+        return
+    table = make_table("dropped", "first", "records", "size", "created", numbers=("first", "records", "size"))
+    for row in gone:
+        table.add_row(
+            row.name, str(row.first), format_count(row.records), format_size(row.bytes), format_time(row.created)
+        )
+    show(table, "")
+    records, size = sum(row.records for row in gone), sum(row.bytes for row in gone)
+    show(f"dropped {plural(len(gone), 'segment')}: {plural(records, 'record')}, {format_size(size)}")
 
 
 def _held_back(after: LogStats, held: int) -> str:

@@ -98,10 +98,7 @@ def get(
         while (left := count - len(taken)) and (held := queue.lease(min(left, _BATCH), lease=lease, wait=timeout)):
             timeout = timedelta()
             _print(printer, held)
-            if nack is not None:
-                queue.nack(held, nack)
-            elif ack is not False:
-                queue.ack(held)
+            _settle(queue, held, ack=ack, nack=nack)
             taken += held
         if not taken:
             notify(why_nothing(queue))
@@ -149,6 +146,13 @@ def why_nothing(queue: Queue) -> str:
     if figures.dead:
         others.append(f"{plural(figures.dead, 'dead letter')}")
     return f"no message is ready in {queue.name!r}" + (f" ({'; '.join(others)})" if others else "")
+
+
+def _settle(queue: Queue, held: list[Delivery], *, ack: bool | None, nack: str | None) -> None:
+    if nack is not None:
+        queue.nack(held, nack)
+    elif ack is not False:
+        queue.ack(held)
 
 
 def _print(printer: MessagePrinter, held: list[Delivery]) -> None:

@@ -50,6 +50,17 @@ def write_deadletters(
     write(path, deadletters_page(reasons, totals, extent, times))
 
 
+def _headline(totals: dict[str, int], by_text: dict[str, int]) -> str:
+    failed, dead = totals["failures"], totals["dead"]
+    main, most = max(by_text.items(), key=lambda item: item[1])
+    return (
+        f"{_deliveries(failed)} failed, for {plural(totals['reasons'], 'reason')}; "
+        f"{'all' if most == failed else count(most)} of them because “{_short(main)}”. "
+        + (plural(dead, "message") if dead else "No message")
+        + f" {'were' if dead > 1 else 'was'} dead-lettered or dropped."
+    )
+
+
 def deadletters_page(
     reasons: Sequence[Row],
     totals: dict[str, int],
@@ -72,15 +83,6 @@ def deadletters_page(
     for row in reasons:
         by_text[row["reason"]] = by_text.get(row["reason"], 0) + row["failures"]
         by_queue[row["queue"]] = by_queue.get(row["queue"], 0) + row["failures"]
-    main, most = max(by_text.items(), key=lambda item: item[1])
-    headline = f"{_deliveries(failed)} failed, for {plural(totals['reasons'], 'reason')}; "
-    headline += "all" if most == failed else f"{count(most)}"
-    headline += f" of them because “{_short(main)}”."
-    headline += (
-        f" {plural(dead, 'message')} {'was' if dead == 1 else 'were'} dead-lettered or dropped."
-        if dead
-        else " No message was dead-lettered or dropped."
-    )
     shown = sum(row["failures"] for row in reasons)
     detail = ""
     if shown < failed:
@@ -116,7 +118,7 @@ def deadletters_page(
         kind="dead letters",
         title=title,
         period=span(*extent),
-        headline=headline,
+        headline=_headline(totals, by_text),
         detail=detail,
         cards=cards,
         sections=[
