@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)  # one more than cores: many tests wait
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 4)  # four more than cores: many tests wait
+unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes: without .pyc files each one compiles the package
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-quick tools lint types check bench compare charts docs docs-serve lock clean
@@ -14,10 +15,10 @@ help: ## Show what there is to make
 demo: $(VENV)/run.ready ## See it work: writers, workers and a server killed, dead letters, the page, a backup, and all of it in Spark
 	@$(BIN)/holdfast demo
 
-test: $(VENV)/dev.ready ## Run every test, with seeded samples of the exhaustive sweeps
+test: $(VENV)/spark-classes.jsa ## Run every test, with seeded samples of the exhaustive sweeps
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup --durations 15
 
-test-all: $(VENV)/dev.ready ## Run every test, with all of the exhaustive sweeps
+test-all: $(VENV)/spark-classes.jsa ## Run every test, with all of the exhaustive sweeps
 	@HOLDFAST_TEST_ALL=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --durations 15
 
 PKG ?=
@@ -64,9 +65,13 @@ docs-serve: $(VENV)/dev.ready ## Show the docs on http://127.0.0.1:8000/, and ev
 
 lock: $(VENV)/dev.ready ## Pin every dependency anew, with hashes
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --extra encryption --extra server --extra spark --extra tracing --group build -o requirements/run.lock
+	    pyproject.toml --extra encryption --extra replica --extra server --extra spark --extra tracing --group build -o requirements/run.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --extra encryption --extra server --extra spark --extra tracing --group build --group test --group check --group bench -o requirements/dev.lock
+	    pyproject.toml --extra encryption --extra replica --extra server --extra spark --extra tracing --group build --group test --group check --group bench -o requirements/dev.lock
+
+$(VENV)/spark-classes.jsa: $(VENV)/dev.ready
+	@echo "Noting the classes that Spark loads, so that each Java of the tests starts faster ..."
+	@$(BIN)/python -m tests.class_archive || touch $@  # an empty archive is ignored: tests pass without one, too
 
 clean: ## Remove what was made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis site

@@ -177,7 +177,7 @@ def _time_range(store: Path) -> Line:
     (track,) = view.tracks()
     picture = track.look(durable=False)
     first, last = (next(track.log.read(at, at + 1)).timestamp for at in (picture.start, picture.end - 1))
-    whole = sum(segment.limit for segment in track.log.kept_segments())
+    whole = sum(segment.limit for segment in track.log.reader.segments())
     for percent in (5, 30, 50, 77, 98):
         since = first + (last - first) * percent // 100
         start, stop = (track.log.sequence_at(when) for when in (since, since + (last - first) // 100))

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, settings
 import holdfast
 from holdfast import Store
 from holdfast.testing import SimClock, SimFiles
-from tests import tiers
+from tests import class_archive, tiers
 
 settings.register_profile(
     "holdfast",
     deadline=None,
+    max_examples=tiers.examples(100),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -33,7 +34,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A Java that lives for a test is mostly busy with compiling what it runs a few times: it does so in the quick way.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+if "JDK_JAVA_OPTIONS" not in os.environ:
+    os.environ["JDK_JAVA_OPTIONS"] = " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *class_archive.options()])
 
 
 def pytest_report_header() -> str:
@@ -121,3 +123,11 @@ def disk_store(tmp_path: Path) -> Iterator[Store]:
     """A store on the real disk."""
     with holdfast.open(tmp_path / "data") as store:
         yield store
+
+
+@pytest.fixture
+def without_gc_callbacks() -> Iterator[None]:
+    """Take off Hypothesis's callbacks of garbage collection: what a signal's handler raises in them reaches nobody."""
+    others, gc.callbacks[:] = gc.callbacks[:], []
+    yield
+    gc.callbacks[:] = others

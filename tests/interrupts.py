@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +27,7 @@ __all__ = ["HANDLERS", "BlockedFiles", "Handler", "Interrupted", "Interrupts", "
 
 SIGNAL = signal.SIGALRM
 _TESTS = str(Path(__file__).parent)
+_CALLBACKS = {weakref.WeakSet.__init__.__code__.co_filename, weakref.WeakValueDictionary.__init__.__code__.co_filename}
 _LOGGING = logging.Logger.warning.__code__.co_filename
 _CHECKS = {dis.opmap[name] for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD") if name in dis.opmap}
 
@@ -82,7 +84,8 @@ _WIRE = _Wire(SIGNAL)
 class Interrupts:
     """Raise from a signal handler at place number `at`, and `times - 1` times more at the very next places.
 
-    Places in the tests' own code are not counted, and there the handler does not raise.
+    Places in the tests' own code are not counted, and there the handler does not raise; nor in the callbacks of weak
+    references, where the interpreter drops what is raised.
     """
 
     def __init__(self, at: int, times: int = 1, error: Callable[[], BaseException] = Interrupted) -> None:
@@ -114,7 +117,7 @@ class Interrupts:
             signal.signal(SIGNAL, before)
 
     def _handle(self, _: int, frame: FrameType | None) -> None:
-        if self._left <= 0 or frame is None or _is_ours(frame.f_code):
+        if self._left <= 0 or frame is None or _is_left_out(frame.f_code):
             return
         self._left -= 1
         self.where += f" {frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno} ({frame.f_code.co_name})"
@@ -125,7 +128,7 @@ class Interrupts:
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
         if event == "call":
-            if self._logs or _is_ours(frame.f_code):
+            if self._logs or _is_left_out(frame.f_code):
                 return None
             if frame.f_code.co_filename == _LOGGING:
                 self._logs, frame.f_trace_lines = True, False
@@ -154,8 +157,8 @@ class Interrupts:
         return found
 
 
-def _is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(_TESTS)
+def _is_left_out(code: CodeType) -> bool:
+    return code.co_filename.startswith(_TESTS) or code.co_filename in _CALLBACKS
 
 
 class _BlockedFile(SystemFile):

@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from tests.picture import FILE, drawn
+from tests.walks import embedded_walks
 
 SRC = Path(holdfast.__file__).parent
 PAGE = SRC.parent.parent / "docs" / "architecture.md"
@@ -69,3 +70,13 @@ def _names_in(module: str) -> set[str]:
             inner = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
             found |= {f"{node.name}.{one.name}" for one in inner}
     return found
+
+
+def test_walks_get_no_longer_than_the_page_says(tmp_path: Path) -> None:
+    """Those of the broker depend on how the event loop divides its work into turns, and are not compared."""
+    section = TEXT.partition("## How long the walks are")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([\w.]+) \| (\d+) \| (\d+) \| (\d+) \|", section, re.MULTILINE)
+    said = {name: [int(figure) for figure in figures] for name, *figures in rows}
+    for walk in embedded_walks(tmp_path):
+        for found, most in zip(walk[1:], said[walk.name], strict=True):
+            assert found <= most, f"{walk}: shorten it, or write the new figures into docs/architecture.md"

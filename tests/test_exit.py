@@ -190,7 +190,7 @@ def test_a_transaction_that_never_ends_does_not_keep_the_process(tmp_path: Path)
     result = run(
         f"""
         import threading, holdfast, holdfast.store
-        holdfast.store._EXIT_PATIENCE_S = 0.2
+        holdfast.store.EXIT_PATIENCE_S = 0.2
         store = holdfast.open({str(tmp_path)!r})
         store.log("l").append(b"x")
         queue = store.queue("q", flush=holdfast.Flush.async_())
@@ -312,7 +312,7 @@ def test_a_failed_background_sync_stops_the_log_and_says_so() -> None:
     store = holdfast.open("data", files=files, clock=clock, background=False)
     log = store.log("l", flush=Flush.async_())
     log.append(b"x")
-    log.write_out()
+    log.appender.write_out()
     files.fail("sync", errno.EIO, pattern="*.data")
     for _ in range(20):
         clock.advance(0.1)

@@ -55,7 +55,7 @@ def cut_off(at: int, times: int, call: Callable[[], object]) -> Interrupts:
 
 @pytest.mark.parametrize(("times", "step"), [(1, 7), (2, 53)])
 def test_a_close_that_is_cut_off_anywhere_loses_nothing_and_is_resumed(times: int, step: int) -> None:
-    for at in range(0, 1_000_000, rounds(step, 3 * step)):
+    for at in range(0, 1_000_000, rounds(step, 7 * step)):
         files, clock = SimFiles(1), SimClock()
         store = holdfast.open("data", files=files, clock=clock, background=False)
         fill(store)
@@ -91,7 +91,7 @@ def test_an_opening_that_is_cut_off_anywhere_leaves_the_store_free(tmp_path: Pat
         fill(store)
     gc.disable()  # what is left must not count on being collected
     try:
-        for at in range(0, 1_000_000, rounds(5 - times, 17)):
+        for at in range(0, 1_000_000, rounds(5 - times, 41)):
             kept: list[Store] = []
             interrupts = cut_off(at, times, lambda: kept.append(holdfast.open(tmp_path)))  # noqa: B023
             for one in kept:

@@ -27,6 +27,7 @@ from holdfast import (
 )
 from holdfast.amqp import methods as m
 from holdfast.queue.async_lease import AsyncLeases
+from holdfast.replica import open_bucket
 from holdfast.table import Index, Migration, Model, each_row, field
 from holdfast.testing import SimClock, SimFiles
 from tests.amqp.serving import Client, eventually
@@ -36,32 +37,34 @@ from tests.web.serving import Served
 SAID = documented(PAGE.read_text())
 ROUNDS = 120
 EXPECTED = {
-    ("QueueCore._mover", "Store._guard"),
-    ("QueueCore._pausing", "QueueCore._lock"),
-    ("QueueCore._lock", "Log.ids_guard"),
-    ("QueueCore._lock", "Appender._io"),
-    ("QueueCore._lock", "RocksState._guard"),
-    ("QueueCore._lock", "AsyncLeases._guard"),
+    ("Transfers._mover", "StoreGuard.lock"),
+    ("Dispatcher._pausing", "QueueCore.lock"),
+    ("QueueCore.lock", "PendingIds.guard"),
+    ("QueueCore.lock", "Appender._io"),
+    ("QueueCore.lock", "RocksState._guard"),
+    ("QueueCore.lock", "AsyncLeases._guard"),
     ("PendingBlock.gate", "Appender._io"),
     ("Appender._io", "Appender._lock"),
-    ("Appender._io", "Disk.lock"),
+    ("Appender._io", "_Disk.lock"),
     ("Appender._io", "WaitQueue._guard"),
     ("Appender._lock", "Appender._lock"),
-    ("claim of TransactionCoordinator._turnstile", "claim of Core._turnstile by a transaction"),
-    ("claim of TransactionCoordinator._turnstile", "Store._guard"),
-    ("TransactionCoordinator._finishing", "Core._lock"),
-    ("Core.apply_lock", "Core._lock"),
-    ("Core._lock", "PendingBlock.gate"),
-    ("Store._guard", "Migrations._lock"),
+    ("claim of TransactionCoordinator._turnstile", "claim of CommitPipeline._turnstile by a transaction"),
+    ("claim of TransactionCoordinator._turnstile", "StoreGuard.lock"),
+    ("TransactionCoordinator._finishing", "CommitPipeline._lock"),
+    ("CommitPipeline.apply_lock", "CommitPipeline._lock"),
+    ("CommitPipeline._lock", "PendingBlock.gate"),
+    ("StoreGuard.lock", "Migrations._lock"),
     ("Migrations._lock", "Run._lock"),
-    ("Store._backing_up", "Store._guard"),
-    ("QueueCore._lock", "ReadOnlySegments._guard"),
+    ("BackupSource._backing_up", "StoreGuard.lock"),
+    ("QueueCore.lock", "ReadOnlySegments._guard"),
     ("Appender._io", "Reserve._guard"),
-    ("Core.apply_lock", "Appender._io"),
-    ("QueueCore._mover", "Broker.guard"),
+    ("CommitPipeline.apply_lock", "Appender._io"),
+    ("Transfers._mover", "Broker.guard"),
     ("Broker.guard", "Definitions._lock"),
-    ("Broker.guard", "Store._guard"),
+    ("Broker.guard", "StoreGuard.lock"),
     ("Figures._guard", "Registry._guard"),
+    ("Replica._turn", "StoreGuard.lock"),
+    ("Ownership._guard", "FolderBucket._guard"),
 }
 """Some of what the work below does: without it, nothing was recorded."""
 
@@ -136,6 +139,7 @@ def test_threads_take_the_locks_in_the_documented_order(tmp_path: Path, recorder
             *log_jobs(store),
             *table_jobs(store),
             lambda: back_up(store, tmp_path / "backups"),
+            lambda: ship(store, tmp_path / "replica"),
             lambda: read_along(tmp_path / "data"),
             lambda: migrate(tmp_path / "old"),
             lambda: serve(tmp_path / "served"),
@@ -154,6 +158,14 @@ def unless_locked(job: Callable[[], object]) -> None:
         with suppress(Locked):
             job()
             return
+
+
+def ship(store: Store, folder: Path) -> None:
+    """Ship the store to a folder, while its threads do so, too."""
+    store.ship_to(open_bucket(folder.as_uri()))
+    for _ in range(3):
+        unless_locked(store.replica.ship)
+        store.replica.status()
 
 
 def queue_jobs(store: Store) -> Iterator[Callable[[], object]]:
@@ -325,7 +337,7 @@ def fail_a_sync() -> None:
             visits.add(Visit(place="lost"))
         clock.advance(10)
         visits.add(Visit(place="after"))
-        visits.doubt = "a request was interrupted"
+        visits.engine.commits.doubt = "a request was interrupted"
         assert visits.counts() == (2, 0)
 
 
@@ -357,10 +369,10 @@ def serve(folder: Path) -> None:
 
 def test_two_levels_that_are_swapped_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     levels = dict(SAID.levels)
-    levels["QueueCore._lock"], levels["Appender._io"] = levels["Appender._io"], levels["QueueCore._lock"]
+    levels["QueueCore.lock"], levels["Appender._io"] = levels["Appender._io"], levels["QueueCore.lock"]
     recorder = Recorder(SAID._replace(levels=levels))
     recorder.install(monkeypatch)
     with holdfast.open(tmp_path / "data") as store:
         store.queue("orders").put(b"1")
         store.queue("orders").checkpoint()
-    assert ("QueueCore._lock", "Appender._io") in {(one.held, one.taken) for one in recorder.violations}
+    assert ("QueueCore.lock", "Appender._io") in {(one.held, one.taken) for one in recorder.violations}

@@ -12,7 +12,7 @@ from holdfast.base.errors import Closed, NotFound, ReadOnly, StorageError
 from holdfast.state import FAMILIES
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import ALL_MODES, Call, got, until_waiting
-from tests.queue.inside import open_sim
+from tests.queue.internals import core_of, open_sim, state_of
 from tests.tiers import crash_sample
 
 
@@ -27,7 +27,7 @@ def filled(store: Store, name: str = "work", **settings: object) -> Queue:
 
 
 def rows(store: Store) -> int:
-    return sum(len(list(store._open_state().scan(family))) for family in FAMILIES)
+    return sum(len(list(store.queue_registry.open_state().scan(family))) for family in FAMILIES)
 
 
 def left(files: SimFiles) -> list[str]:
@@ -191,8 +191,8 @@ class Deletion:
         if not is_there and self.filled and not self.deleted:
             assert not [path for path in files.snapshot() if "/work/" in path], "a part of it is left"
         queue = store.queue("work", dead_letter=None)
-        queue.queue_state.check()
-        queue._clock.advance(86_400)  # type: ignore[attr-defined]
+        state_of(queue).check()
+        core_of(queue).clock.advance(86_400)  # type: ignore[attr-defined]
         found = [message.payload for message in queue.lease(9)]
         whole = {b"ready", b"delayed", b"known", b"failed"}
         if self.filled_again:

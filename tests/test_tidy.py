@@ -23,8 +23,8 @@ LAYERS = [
     "amqp",
     "broker",
     "spark",
-    "store",
     "remote",
+    "store",
     "queue",
     "table",
     "state",
@@ -32,7 +32,7 @@ LAYERS = [
     "testing",
     "base",
 ]
-"""From the top down: a layer may import itself and the layers below it. `store` is the top level and `backup`."""
+"""From the top down: a layer may import itself and the layers below it. `store`: top level, `backup`, `replica`."""
 SOURCES = sorted(SRC.rglob("*.py"))
 MODULES = ["holdfast", *(module.name for module in pkgutil.walk_packages([str(SRC)], "holdfast."))]
 
@@ -61,14 +61,14 @@ def test_imports_only_go_down_the_layers(path: Path) -> None:
     module = module_of(path)
     here = LAYERS.index(layer_of(module))
     for name in imports_of(path):
-        if module == "holdfast.__main__":  # it starts the command line
+        if module in ("holdfast", "holdfast.__main__"):  # the list of public names; the start of the command line
             continue
         assert LAYERS.index(layer_of(name)) >= here, f"{module} imports {name}, which is above it"
 
 
 def test_every_layer_is_known() -> None:
     folders = {path.name for path in SRC.iterdir() if path.is_dir() and not path.name.startswith("__")}
-    assert folders <= {*LAYERS, "backup"}
+    assert folders <= {*LAYERS, "backup", "replica"}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -134,24 +134,15 @@ def test_groups_of_tests_stay_together_where_tests_are_distributed(request: pyte
 
 LONG = {
     "holdfast.backup.backup.take_backup": 80,
-    "holdfast.cli.demo.summary.scorecard": 74,
     "holdfast.cli.import_commands.import_rabbitmq": 88,
-    "holdfast.queue.queue_core.__init__": 101,
     "holdfast.spark.options.of": 76,
-    "holdfast.store.__init__": 72,
-    "holdfast.store.queue_with_defaults": 84,
-    "holdfast.table_registry.table": 124,
 }
 """Functions of more than 70 lines. Take one out when it gets shorter; add none."""
 COMPLEX = {
-    "holdfast.log.appender._write_out": 17,
-    "holdfast.queue.queue_state.apply": 17,
     "holdfast.spark.options.of": 16,
-    "holdfast.table.storage.table_state._index": 18,
-    "holdfast.table_registry.table": 18,
 }
 """Functions with a cyclomatic complexity above 15. Take one out when it gets simpler; add none."""
-STRUCTURE = {"inheritance": 31, "private names through self": 790, "private names": 96}
+STRUCTURE = {"inheritance": 0, "private names through self": 0, "private names": 5}
 """Classes that inherit code across modules, and uses of private names across modules. Lower them with every change."""
 
 

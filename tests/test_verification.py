@@ -261,7 +261,7 @@ def test_there_must_be_a_store_to_verify(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_large_store_is_looked_over_quickly(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.doctor._READ_WHOLE", 0)
+    monkeypatch.setattr("holdfast.doctor.READ_WHOLE", 0)
     flip(segments(store / "logs/clicks")[0])
     assert holdfast.verify(store, quick=True).ok
     checks: dict[str, Any] = {check.name: check for check in examine(store)}

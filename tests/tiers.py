@@ -14,6 +14,9 @@ from holdfast.testing.files import CrashMode
 
 T = TypeVar("T")
 
+_SPARSER = 3
+"""By this factor, samples are smaller than each test says: that keeps `make test` at ten minutes on two cores."""
+
 ALL = os.environ.get("HOLDFAST_TEST_ALL", "") not in ("", "0")
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20261118"))
 
@@ -24,6 +27,9 @@ _HEAVY_PATHS = (
     "amqp/test_rabbitmq_import.py",
     "cli/test_demo.py",
     "cli/test_pipeline.py",
+    "replica/test_buckets.py",
+    "replica/test_real.py",
+    "replica/test_served.py",
     "spark/test_demo.py",
     "spark/test_exactly_once.py",
     "spark/test_live.py",
@@ -58,6 +64,7 @@ def sample(points: Iterable[T], every: int) -> Sequence[T]:
     if ALL:
         return points
     choices = random.Random(SEED)
+    every *= _SPARSER
     groups = range(0, len(points), every)
     return [choices.choice(points[start : start + every]) for start in groups]
 
@@ -65,6 +72,11 @@ def sample(points: Iterable[T], every: int) -> Sequence[T]:
 def a_seed() -> int:
     """Return the seed of the sample, or a new one in `make test-all`; a test that uses it says it when it fails."""
     return random.randrange(2**31) if ALL else SEED
+
+
+def examples(whole: int) -> int:
+    """Return how many examples hypothesis tries: all, or a quarter of them."""
+    return rounds(whole, min(whole, max(10, whole // 4)))
 
 
 def rounds(whole: int, sampled: int) -> int:
@@ -85,7 +97,7 @@ def crash_sample(
 
     A test that expects the sweep to fail calls `crash_points` itself: it ends at the first failure anyhow.
     """
-    every = rounds(1, every)
+    every = rounds(1, every * _SPARSER)
     return every * crash_points(
         scenario, files=files, modes=modes, seeds=seeds, confirms=confirms, every=every, sample=SEED
     )

@@ -18,6 +18,9 @@ from holdfast.errors import (
     NotFound,
     QueueFull,
     ReadOnly,
+    ReplicaError,
+    ReplicaFenced,
+    ReplicaUnavailable,
     StorageError,
     WriterStopped,
 )
@@ -54,6 +57,7 @@ from holdfast.store import Store, open
 
 if TYPE_CHECKING:
     from holdfast.backup.restore import restore_backup
+    from holdfast.interfaces import AnyLog, AnyMigrations, AnyQueue, AnyScan, AnyStore, AnyTable, AnyTailer
     from holdfast.remote import RemoteStore, connect
     from holdfast.table import (
         AlreadyExists,
@@ -93,6 +97,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExists",
+    "AnyLog",
+    "AnyMigrations",
+    "AnyQueue",
+    "AnyScan",
+    "AnyStore",
+    "AnyTable",
+    "AnyTailer",
     "Backoff",
     "Block",
     "Closed",
@@ -143,6 +154,9 @@ __all__ = [
     "Record",
     "Ref",
     "RemoteStore",
+    "ReplicaError",
+    "ReplicaFenced",
+    "ReplicaUnavailable",
     "Retention",
     "Reversed",
     "Roll",
@@ -179,7 +193,7 @@ _OLD = ("Waiting",)
 
 
 def __getattr__(name: str) -> Any:
-    """Load the modules of tables, and those of the remote client, on first use; warn of old names."""
+    """Load tables, the remote client and the protocols on first use; warn of old names."""
     if name in _OLD:
         from holdfast import queue  # noqa: PLC0415
 
@@ -188,6 +202,10 @@ def __getattr__(name: str) -> Any:
         from holdfast import remote  # noqa: PLC0415
 
         return getattr(remote, name)
+    if name in ("AnyLog", "AnyMigrations", "AnyQueue", "AnyScan", "AnyStore", "AnyTable", "AnyTailer"):
+        from holdfast import interfaces  # noqa: PLC0415
+
+        return getattr(interfaces, name)
     if name == "restore_backup":
         from holdfast.backup.restore import restore_backup  # noqa: PLC0415
 

@@ -60,7 +60,7 @@ class BackgroundRetention:
                 yield log, duration_ns(retention.max_age, "max_age")
 
     def _is_past(self, one: Log | Queue, moment: int) -> bool:
-        return one.is_past(moment) if isinstance(one, Log) else one.has_history_before(moment)
+        return one.appender.is_past(moment) if isinstance(one, Log) else one.history.has_events_before(moment)
 
     def _try(self, one: Log | Queue, age_s: float, found: dict[Log | Queue, float]) -> None:
         now = self._clock.monotonic()
@@ -70,6 +70,6 @@ class BackgroundRetention:
             return
         found[one] = now
         try:
-            one.retire()
+            (one.retention if isinstance(one, Log) else one.history).retire()
         except HoldfastError as error:  # tried again later
             logger.warning("retention failed, will retry: name=%s error=%s", one.name, error, extra=one.fields)

@@ -21,6 +21,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.files import Files, write_all
 from holdfast.base.metrics import Registry
 from holdfast.log.appender import Appender
+from holdfast.log.log import Log
 from holdfast.queue import Queue
 
 __all__ = ["RESERVE", "Reserve"]
@@ -49,8 +50,8 @@ class Reserve:
     The file stays when the store is closed: opening it on a full disk needs space, too, and a disk that was full then
     may still be full. It begins with a note of its size; if the file is shorter than that, some space was released.
 
-    `shortenable` returns the open queues on logs whose history may be shortened. `_guard` protects the size and the
-    state of the file.
+    `shortenable` returns the open queues on logs whose history may be shortened, `logs` all open logs. `_guard`
+    protects the size and the state of the file.
     """
 
     name = "reserve"
@@ -63,12 +64,14 @@ class Reserve:
         shortenable: Callable[[], Iterable[Queue]],
         metrics: Registry,
         wake: Callable[[], None] = lambda: None,
+        logs: Callable[[], Iterable[Log]] = tuple,
     ) -> None:
         self._files = files
         self._clock = clock
         self._folder = folder
         self._path = folder / RESERVE
         self._shortenable = shortenable
+        self._logs = logs
         self._wake = wake
         self._guard = threading.Lock()
         self._wanted = False
@@ -171,9 +174,9 @@ class Reserve:
         self._pressed = False
         for queue in self._shortenable():
             with contextlib.suppress(HoldfastError):  # the queue logs it
-                if queue.may_shorten():
+                if queue.history.may_shorten():
                     self.release_last()
-                    queue.shorten()
+                    queue.history.shorten()
         if self._shed(None):
             self._tried_at = None
 
@@ -182,7 +185,7 @@ class Reserve:
         freed = 0
         for log in dict.fromkeys(queue.log for queue in self._shortenable()):
             try:
-                found = log.shed(asking, self.release_last)
+                found = log.retention.shed(asking, self.release_last)
             except HoldfastError as error:
                 logger.warning(
                     "disk full: history not shortened: log=%s error=%s", log.name, error, extra={"log": log.name}
@@ -198,6 +201,14 @@ class Reserve:
                 )
                 freed += found.bytes
         self._shortened.add(freed)
+        return freed + self._give_up_unshipped(asking)
+
+    def _give_up_unshipped(self, asking: Appender | None) -> int:
+        """Drop what retention has kept only because it is not in the replica yet; return how many bytes that freed."""
+        freed = 0
+        for log in self._logs():
+            with contextlib.suppress(HoldfastError):  # the bytes are found the next time
+                freed += log.retention.give_up_unshipped(asking).bytes
         return freed
 
     def release(self) -> bool:
@@ -276,27 +287,27 @@ class JournalSpace:
     """The `DiskSpace` of journals: on a full disk, history is dropped first, then the reserve is released."""
 
     def __init__(self, reserve: Reserve) -> None:
-        self._reserve = reserve
+        self.reserve = reserve
 
     def check(self) -> None:
         """Do nothing: a journal may use all free space."""
 
     def make(self, log: Appender) -> bool:
         """As `DiskSpace.make`."""
-        return self._reserve.shorten(log) or self._reserve.release()
+        return self.reserve.shorten(log) or self.reserve.release()
 
 
 class LogSpace:
     """The `DiskSpace` of other logs: on a full disk, history is dropped, but the reserve is not released."""
 
     def __init__(self, reserve: Reserve) -> None:
-        self._reserve = reserve
+        self.reserve = reserve
 
     def check(self) -> None:
         """As `DiskSpace.check`."""
-        if self._reserve.released and self._reserve.claim_again() is not None:
+        if self.reserve.released and self.reserve.claim_again() is not None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def make(self, log: Appender) -> bool:
         """As `DiskSpace.make`."""
-        return self._reserve.shorten(log)
+        return self.reserve.shorten(log)

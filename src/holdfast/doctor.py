@@ -32,8 +32,7 @@ from holdfast.queue_deletion import STAGING
 from holdfast.running_server import RunningServer, server_of
 from holdfast.state import FAMILIES, TABLE_FAMILIES
 from holdfast.state.rocks import RocksState
-from holdfast.store import LOCK, STATE
-from holdfast.store_layout import DELETING, JOURNALS, LOGS
+from holdfast.store_layout import DELETING, JOURNALS, LOCK, LOGS, STATE
 from holdfast.table_registry import STATE as TABLE_STATE
 from holdfast.table_registry import TABLES
 from holdfast.verification import verify_store
@@ -51,7 +50,7 @@ _AHEAD_NS = 60 * 1_000_000_000
 _OLD_CHECKPOINT_S = 7 * 86_400
 _OLD_BACKUP_S = 7 * 86_400
 _LOGS_CHECKED = 200
-_READ_WHOLE = 256 << 20
+READ_WHOLE = 256 << 20
 """Of stores with more bytes only the last segments are verified; `holdfast verify` reads everything."""
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
 _IN_MEMORY = {"tmpfs", "ramfs"}
@@ -342,7 +341,7 @@ def _state(folder: Path, families: Sequence[str]) -> Check:
 
 def _damage(data: Path) -> Check:
     size = sum(path.stat().st_size for folder in _some_logs(data) for path in folder.rglob("*.data"))
-    found = verify_store(data, quick=size > _READ_WHOLE)
+    found = verify_store(data, quick=size > READ_WHOLE)
     if not found.ok:
         first = found.problems[0]
         more = f", and {len(found.problems) - 1} more" if len(found.problems) > 1 else ""

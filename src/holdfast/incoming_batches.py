@@ -66,7 +66,7 @@ class BatchIngester:
                     self.incoming.drop(manifest)
                 elif self.incoming.check(manifest):
                     with self._opened(manifest) as log:
-                        log.adopt(self.incoming, manifest)
+                        log.adoption.adopt(self.incoming, manifest)
                     count += 1
             if count and (swept := self.incoming.sweep(self._clock.time_ns())):
                 logger.info("removed abandoned parts of batches: count=%d", swept, extra=self.fields)
@@ -77,4 +77,4 @@ class BatchIngester:
     def resume(self, log: Log) -> None:
         """Finish the adoption that a crash interrupted, if it was into this log. Called when a log is opened."""
         if (plan := self.incoming.plan()) is not None and plan.manifest.log == log.name:
-            log.resume(self.incoming, plan)
+            log.adoption.resume(self.incoming, plan)

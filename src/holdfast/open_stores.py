@@ -6,33 +6,33 @@ import os
 import sys
 import warnings
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from holdfast.base.errors import is_interrupt
 
-__all__ = ["OpenStore", "close_all", "forget", "note_for_fork", "register"]
+__all__ = ["StoreEnding", "close_all", "forget", "note_for_fork", "register"]
 
 logger = logging.getLogger("holdfast.store")
 
 
-class OpenStore(Protocol):
-    """The methods of a store that this module calls."""
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class StoreEnding:
+    """The ends of an open store other than `Store.close`. It is referred to as long as the store is."""
 
     path: Path
-
-    def close_at_exit(self) -> None:
-        """Close it within a bounded time, or at least write and sync accepted messages."""
-        ...
-
-    def detach_after_fork(self) -> None:
-        """Mark it as closed. Called in a forked child, where the open store is the parent's."""
-        ...
+    close_at_exit: Callable[[], None]
+    """Close it within a bounded time, or at least write and sync accepted messages."""
+    close_discarding: Callable[[], None]
+    """Close it before its folder is deleted."""
+    detach_after_fork: Callable[[], None]
+    """Mark it as closed. Called in a forked child, where the open store is the parent's."""
 
 
-_openings: weakref.WeakSet[OpenStore] = weakref.WeakSet()
+_openings: weakref.WeakSet[StoreEnding] = weakref.WeakSet()
 """Every opening, also those that are closed and not yet collected."""
-_to_close: dict[int, OpenStore] = {}
+_to_close: dict[int, StoreEnding] = {}
 """The writable stores by id, in the order of their opening.
 
 They are kept alive until they are closed. The garbage collector could not close them: it calls the finalizers of a
@@ -45,12 +45,12 @@ _ATTEMPTS = 10
 """How often closing a store is attempted at the end of the process, if each attempt is cut off by an interrupt."""
 
 
-def note_for_fork(store: OpenStore) -> None:
+def note_for_fork(store: StoreEnding) -> None:
     """Disown this opening in children that are forked."""
     _openings.add(store)
 
 
-def register(store: OpenStore) -> None:
+def register(store: StoreEnding) -> None:
     """Close this store at the end of the process, unless it is closed before."""
     _to_close[id(store)] = store
     if "multiprocessing.util" in sys.modules and os.getpid() not in _closes_in:
@@ -61,7 +61,7 @@ def register(store: OpenStore) -> None:
             util.Finalize(None, close_all, exitpriority=0)
 
 
-def forget(store: OpenStore) -> None:
+def forget(store: StoreEnding) -> None:
     """Remove a store that is closed."""
     _to_close.pop(id(store), None)
 
@@ -72,7 +72,7 @@ def close_all() -> None:
     An interrupt (a second Ctrl-C) does not prevent accepted messages from being written: closing continues, and the
     interrupt is raised at its end. After ten interrupts of one store that store is logged as failed.
     """
-    left: list[OpenStore] = []
+    left: list[StoreEnding] = []
     try:
         left.extend(reversed(_to_close.values()))
         _close_left()

@@ -110,6 +110,11 @@ class QueueDeletion:
                 self._sweep(mark)
         self.unfinished = False
 
+    def finish_if_any(self) -> None:
+        """Delete the remains of deleted queues, unless there are none, or the store is open for reading only."""
+        if self.unfinished and not self._folders.read_only:
+            self.finish(wait=True)
+
     def _sweep(self, mark: Path) -> None:
         try:
             content: dict[str, Any] = read_checked(self._files, mark)

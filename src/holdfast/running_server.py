@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.base.files import SystemFiles, replace_file
-from holdfast.store import LOCK
+from holdfast.store_layout import LOCK
 
 __all__ = ["RunningServer", "note_server", "server_of"]
 

@@ -16,10 +16,12 @@ from holdfast.log.segment import open_segment
 from holdfast.log.segment_files import list_segments
 from holdfast.queue.settings import from_json, to_json
 
-__all__ = ["JOURNALS", "LOGS", "StoreLayout", "few"]
+__all__ = ["JOURNALS", "LOCK", "LOGS", "STATE", "StoreLayout", "few"]
 
 logger = logging.getLogger("holdfast.store")
 
+LOCK = "LOCK"
+STATE = "state"
 LOGS = "logs"
 JOURNALS = "journals"
 DELETING = "deleting"

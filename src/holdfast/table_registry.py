@@ -4,9 +4,8 @@ import logging
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.clock import Clock, Duration
@@ -14,8 +13,8 @@ from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NewerF
 from holdfast.base.files import Files, translate_os_errors
 from holdfast.base.hlc import HybridLogicalClock
 from holdfast.base.metrics import Registry
-from holdfast.base.names import check_name, escape_name, name_of
-from holdfast.log.log import Log
+from holdfast.base.names import escape_name, name_of
+from holdfast.log.log import Log, close_discarding
 from holdfast.log.policy import Flush
 from holdfast.log.record import Message
 from holdfast.log.settings import LogSettings
@@ -27,21 +26,21 @@ if TYPE_CHECKING:  # modules of tables are loaded only by programs that use tabl
     from holdfast.table.migration import Migration, Migrations
     from holdfast.table.migration.phases import VersionChange
     from holdfast.table.model.model import Model
-    from holdfast.table.storage.commit_pipeline import Core
+    from holdfast.table.storage.commit_pipeline import CommitPipeline
     from holdfast.table.storage.keyring import Keyring
     from holdfast.table.storage.staging import Staging
     from holdfast.table.table import Table
 
     M = TypeVar("M", bound=Model)
 
-__all__ = ["HOW", "TABLES", "TableRegistry"]
+__all__ = ["HOW", "TABLES", "TABLE_FORMAT", "TableRegistry"]
 
 logger = logging.getLogger("holdfast.store")
 
 TABLES = "tables"
 STATE = "table-state"
 META = "table.json"
-_FORMAT = 1
+TABLE_FORMAT = 1
 _DELETED = "~deleted-"
 """Name prefix of the file next to a folder that marks the table as deleted."""
 _HALF_MADE = re.compile(r"\.\d+\.tmp$")
@@ -73,18 +72,18 @@ class TableRegistry:
         self._metrics = metrics or Registry()
         self._background = background
         self._migrations: Migrations | None = None
-        self._files = files
-        self._clock = clock
+        self.files = files
+        self.clock = clock
         self._path = path
         self._open_log = open_log
-        self._read_only = read_only
+        self.read_only = read_only
         self._state: State | None = None
         self._recovering = threading.Lock()
         """Held while the state is opened again; taken before the `apply_lock` of any table."""
         self.versions = HybridLogicalClock(clock)
         self.open_tables: dict[str, Table[Any]] = {}
-        self.opened: Callable[[Table[Any]], None] = lambda table: None
-        """Called with each table that is opened."""
+        self.opened: Callable[[CommitPipeline], None] = lambda commits: None
+        """Called with the commit pipeline of each table that is opened."""
         self.before_removing: Callable[[], None] = lambda: None
         """Called before files are deleted; returns when they may be deleted."""
 
@@ -92,7 +91,7 @@ class TableRegistry:
         """Return the names of all tables, sorted."""
         root = self._path / TABLES
         with translate_os_errors("listing the tables in", root):
-            found = [self._name_in(root / folder) for folder in self._files.list(root)]
+            found = [self._name_in(root / folder) for folder in self.files.list(root)]
         return sorted(name for name in found if isinstance(name, str))
 
     def delete(self, name: str) -> None:
@@ -103,49 +102,54 @@ class TableRegistry:
         meta = self.meta(name)
         table = self.open_tables.get(name)
         if table is not None:
-            with table.writing():
-                table.closed = True
+            engine = table.engine
+            with engine.commits.writing():
+                engine.access.closed = True
             del self.open_tables[name]
-            table.changelog.close_discarding()
-        folder = self._folder(name)
+            close_discarding(engine.log)
+        folder = self.folder(name)
         with translate_os_errors("deleting the table in", folder):
-            replace_checked(self._files, _mark(folder), {"id": meta["id"]})
-        self._finish_deleting()
+            replace_checked(self.files, _mark(folder), {"id": meta["id"]})
+        self.finish_deleting()
 
-    def _finish_deleting(self) -> None:
+    def finish_deleting(self) -> None:
         """Delete the remains of deleted tables."""
-        from holdfast.table.storage.applied_position import clear_table  # noqa: PLC0415
+        from holdfast.table.storage.applied_state import clear_table  # noqa: PLC0415
         from holdfast.table.storage.table_state import prefix_of  # noqa: PLC0415
 
         root = self._path / TABLES
         with translate_os_errors("deleting tables in", root):
-            for name in self._files.list(root):
+            for name in self.files.list(root):
                 if name.startswith(_DELETED):
                     mark = root / name
                     if _HALF_MADE.search(name):  # a crash came before the mark was complete
-                        self._files.remove(mark)
+                        self.files.remove(mark)
                         continue
                     self.before_removing()
-                    clear_table(self._open_state(), prefix_of(_id_in(self._files, mark)))
-                    remove_folder(self._files, root / name.removeprefix(_DELETED))
-                    self._files.remove(mark)
-                    self._files.sync_dir(root)
+                    clear_table(self.state(), prefix_of(_id_in(self.files, mark)))
+                    remove_folder(self.files, root / name.removeprefix(_DELETED))
+                    self.files.remove(mark)
+                    self.files.sync_dir(root)
 
     def meta(self, name: str) -> dict[str, Any]:
         """Return a table's definition and settings as saved on disk. Raises `NotFound` or `Corrupt`."""
-        meta = self._meta(self._folder(name))
+        meta = self.stored(name)
         if not meta:
             raise NotFound(f"there is no table {name!r} in {str(self._path)!r}; there are: {few(self.names())}")
         return meta
 
+    def stored(self, name: str) -> dict[str, Any]:
+        """As `meta`, and empty if there is no such table."""
+        return self._meta(self.folder(name))
+
     def keep_meta(self, name: str, meta: dict[str, Any]) -> None:
         """Save a table's definition and settings; durable when this returns."""
-        folder = self._folder(name)
+        folder = self.folder(name)
         with translate_os_errors("opening the table in", folder):
-            self._files.make_dirs(folder)
-            self._files.sync_dir(folder.parent)
-            self._files.sync_dir(self._path)
-            replace_checked(self._files, folder / META, meta)
+            self.files.make_dirs(folder)
+            self.files.sync_dir(folder.parent)
+            self.files.sync_dir(self._path)
+            replace_checked(self.files, folder / META, meta)
 
     @property
     def migrations(self) -> "Migrations":
@@ -154,10 +158,10 @@ class TableRegistry:
             from holdfast.table.migration import Migrations  # noqa: PLC0415
 
             self._migrations = Migrations(
-                self._files,
-                self._clock,
+                self.files,
+                self.clock,
                 self._metrics,
-                folder=self._folder,
+                folder=self.folder,
                 names=self.names,
                 background=self._background,
             )
@@ -187,130 +191,36 @@ class TableRegistry:
         Raises `NotFound` if it would have to be created by name or in a read-only store, `InvalidArgument` if it is
         open with another model or other settings, and the errors of `Migrations.decide` and `begin`.
         """
-        from holdfast.table.migration.lenient_decoder import lenient_images  # noqa: PLC0415
-        from holdfast.table.model.definition import describe, model_from  # noqa: PLC0415
-        from holdfast.table.model.model import Model  # noqa: PLC0415
-        from holdfast.table.settings import TableSettings  # noqa: PLC0415
-        from holdfast.table.storage.export import check_restored  # noqa: PLC0415 - loaded only if tables are used
-        from holdfast.table.storage.field_encryption import check_tokens, images_of  # noqa: PLC0415
-        from holdfast.table.storage.keyring import WITHOUT_KEYS  # noqa: PLC0415
-        from holdfast.table.storage.schema_history import SchemaHistory  # noqa: PLC0415
-        from holdfast.table.table import Table  # noqa: PLC0415
+        from holdfast.table_opener import OpenOptions, TableOpener  # noqa: PLC0415 - loaded only if tables are used
 
-        if isinstance(model, str):
-            if (known := self.open_tables.get(model)) is not None:
-                _check_same(known, chosen, log_settings)
-                return known
-            model = cast("type[M]", model_from(self.meta(model)["definition"]))
-        if not isinstance(model, type) or not issubclass(model, Model):
-            raise InvalidArgument(f"table() needs a Model class or the name of a table, not {model!r}")
-        spec = model.__spec__
-        check_name(spec.name, "table name")
-        if spec.id is None:
-            raise InvalidArgument(
-                f"{spec.name} has no id, so it can only be embedded: for a table write class {spec.name}(Model, id=1)"
-            )
-        known = self.open_tables.get(spec.name)
-        if known is not None:
-            if known.model is not model and describe(known.model) != describe(model):
-                raise InvalidArgument(
-                    f"the table {spec.name!r} is open with another model: close the store to change it"
-                )
-            _check_same(known, chosen, log_settings)
-            if known.model is not model and known.gate is None:
-                past = known.past
-                images = images_of(model, keyring, past.unsealed)
-                known.bind(model, lenient_images(images, model) if past.retyped else images)
-            return known
-        if not self._read_only:
-            assert keyring is not WITHOUT_KEYS, "a writable table needs the keys of its sealed fields"
-            self._finish_deleting()
-        if log_settings.get("retention") is not None:
-            raise InvalidArgument(
-                f"the table {spec.name!r} cannot have a retention: its records and their history are built from its "
-                "log. Delete records with hard=True instead"
-            )
-        meta = self._meta(self._folder(spec.name))
-        if not meta and self._read_only:
-            raise NotFound(f"there is no table {spec.name!r} in {str(self._path)!r}; there are: {few(self.names())}")
-        self._check_id(spec.name, spec.id)
-        past = check_restored(self._files, self._folder(spec.name)) or SchemaHistory.of(meta)
-        opening = self.migrations.decide(
-            spec.name,
-            meta.get("definition"),
-            describe(model),
-            migration,
-            past=past,
-            read_only=self._read_only,
-        )
-        settings = TableSettings(**{**meta.get("settings", {}), **chosen})
-        log = self._open_log(spec.name, self._path / TABLES, LogSettings.of({"flush": Flush.sync(), **log_settings}))
-        try:
-            table: Table[M] = Table(
-                model,
-                settings,
-                log,
-                self._open_state(),
-                self.versions,
-                clock=self._clock,
-                images=opening.images(images_of(model, keyring, opening.past.unsealed), model),
-                tables=self.open_tables.get,
-                read_only=self._read_only,
-                past=opening.past,
-            )
-            if keyring is not None and not self._read_only:
-                check_tokens(table, keyring, migrates=opening.runs)
-        except BaseException:
-            log.detach_after_fork()
-            raise
+        options = OpenOptions(chosen, log_settings, keyring, migration, migration_budget, on_version_change)
+        return TableOpener(self).open(model, options)
 
-        def keep_definition() -> None:
-            if keyring is not None:
-                check_tokens(table, keyring)
-            kept = {
-                "format": _FORMAT,
-                "name": spec.name,
-                "id": spec.id,
-                "settings": asdict(settings),
-                "definition": describe(model),
-                **table.past.to_dict(),
-            }
-            if meta != kept:
-                self.keep_meta(spec.name, kept)
+    def include(self, table: "Table[Any]") -> None:
+        """Add a table that was opened."""
+        commits = table.engine.commits
+        commits.recover_state = self._recover_state
+        self.open_tables[table.name] = table
+        self.opened(commits)
 
-        if not self._read_only:
-            try:
-                self.migrations.begin(
-                    opening,
-                    table,
-                    keep_definition,
-                    budget=migration_budget,
-                    on_version_change=on_version_change,
-                    images_for=lambda old: images_of(old, keyring, past.unsealed),
-                )
-            except BaseException:
-                table.close()
-                log.close()
-                raise
-        table.recover_state = self._recover_state
-        self.open_tables[spec.name] = table
-        self.opened(table)
-        return table
+    def open_log(self, name: str, settings: LogSettings) -> Log:
+        """Open the log of a table's changes."""
+        return self._open_log(name, self._path / TABLES, settings)
 
-    def carry_out(self, stagings: "dict[Core[Any], Staging]") -> None:
+    def carry_out(self, stagings: "dict[CommitPipeline, Staging]") -> None:
         """Append a transaction's changes to the logs of its tables, then apply them to the state in one batch.
 
         They are as durable as the flush mode of each log promises. After an error the caller sets `doubt`.
         """
         if not stagings:
             return
-        pending_commits = {table: table.submit(staging) for table, staging in stagings.items()}
-        batch = self._open_state().transaction()
-        for table, pending_commit in pending_commits.items():
-            table.add_to_batch(batch, [pending_commit])
+        pending_commits = {commits: commits.submit(staging) for commits, staging in stagings.items()}
+        batch = self.state().transaction()
+        for commits, pending_commit in pending_commits.items():
+            commits.add_to_batch(batch, [pending_commit])
         batch.commit(sync=False)
-        for table, pending_commit in pending_commits.items():
-            table.mark_applied([pending_commit])
+        for commits, pending_commit in pending_commits.items():
+            commits.mark_applied([pending_commit])
 
     def finish(self, name: str, log_id: bytes, start: int, version: int, records: list[tuple[bytes, bytes]]) -> None:
         """Append the changes of a decided, interrupted transaction to a table's log, if it lacks them from `start` on.
@@ -320,18 +230,19 @@ class TableRegistry:
         """
         from holdfast.table.storage.row_codec import decode_event  # noqa: PLC0415
 
-        if not self._meta(self._folder(name)):
+        if not self.stored(name):
             logger.warning(
                 "recovered transaction skips a table that was deleted: table=%s", name, extra={"table": name}
             )
             return
         table = self.open_tables.get(name)
         settings = LogSettings(flush=Flush.sync(), max_message=_RECORD_MAX)  # it was accepted under any limit
-        log = table.changelog if table is not None else self._open_log(name, self._path / TABLES, settings)
+        log = self.open_log(name, settings) if table is None else table.engine.log
         try:
             if table is not None:
-                table.doubt = table.doubt or "a transaction was not completed"  # its state lacks this
-                log.recover()
+                commits = table.engine.commits
+                commits.doubt = commits.doubt or "a transaction was not completed"  # its state lacks this
+                log.appender.recover()
                 log.sync()  # pending records are in it now
             if log.id == log_id and not any(
                 decode_event(record.payload).version == version for record in log.read(start)
@@ -347,8 +258,8 @@ class TableRegistry:
         problem: HoldfastError | None = None
         for table in list(self.open_tables.values()):
             try:
-                table.close()
-                table.changelog.close()
+                table.engine.close()
+                table.engine.log.close()
                 del self.open_tables[table.name]
             except HoldfastError as error:
                 problem = problem or error
@@ -363,19 +274,29 @@ class TableRegistry:
         if self._migrations is not None:
             self._migrations.detach_after_fork()
         for table in self.open_tables.values():
-            table.changelog.detach_after_fork()
-            table.closed = True
+            table.engine.log.appender.detach_after_fork()
+            table.engine.access.closed = True
         self.open_tables.clear()
 
     def logs(self) -> list[Log]:
         """Return the logs of the open tables."""
-        return [table.changelog for table in list(self.open_tables.values())]  # other threads may open some meanwhile
+        return [table.engine.log for table in list(self.open_tables.values())]  # other threads may open some meanwhile
 
     def state(self) -> State:
         """Return the state of all tables."""
-        return self._open_state()
+        if self._state is None:
+            state = open_state(
+                self.files,
+                self._path / STATE,
+                read_only=self.read_only,
+                families=TABLE_FAMILIES,
+                free_space=self._free_space,
+            )
+            self._state = OverlayState(state) if self.read_only else state
+        return self._state
 
-    def _check_id(self, name: str, model_id: int) -> None:
+    def check_id(self, name: str, model_id: int) -> None:
+        """Raise `InvalidArgument` if another table has this id."""
         for other in self.names():
             if other != name and self._id_of(other) == model_id:
                 raise InvalidArgument(f"the id {model_id} belongs to the table {other!r}: give {name} another id")
@@ -390,20 +311,21 @@ class TableRegistry:
 
     def _id_of(self, name: str) -> int | None:
         try:
-            return self._meta(self._folder(name)).get("id")
+            return self.stored(name).get("id")
         except Corrupt:
             return None
 
-    def _folder(self, name: str) -> Path:
+    def folder(self, name: str) -> Path:
+        """Return the folder of a table."""
         return self._path / TABLES / escape_name(name, "table name")
 
     def _meta(self, folder: Path) -> dict[str, Any]:
         with translate_os_errors("opening the table in", folder):
-            if self._files.exists(_mark(folder)):
+            if self.files.exists(_mark(folder)):
                 return {}  # it is deleted, and its files are not removed yet
             try:
-                meta = read_checked(self._files, folder / META)
-                if meta["format"] > _FORMAT:
+                meta = read_checked(self.files, folder / META)
+                if meta["format"] > TABLE_FORMAT:
                     raise NewerFormat(f"{str(folder / META)!r} was written by a newer Holdfast: update this one")
                 return meta
             except (FileNotFoundError, NotADirectoryError):
@@ -430,24 +352,12 @@ class TableRegistry:
     def _recover_alone(self, tables: "list[Table[Any]]") -> None:
         assert self._state is not None
         if tables:
-            with tables[0].apply_lock:
+            with tables[0].engine.commits.apply_lock:
                 self._recover_alone(tables[1:])
         elif self._state.stopped:
-            for table in list(self.open_tables.values()):
-                table.doubt = table.doubt or "the state was opened again after a failed write"
+            for commits in [table.engine.commits for table in list(self.open_tables.values())]:
+                commits.doubt = commits.doubt or "the state was opened again after a failed write"
             self._state.recover()
-
-    def _open_state(self) -> State:
-        if self._state is None:
-            state = open_state(
-                self._files,
-                self._path / STATE,
-                read_only=self._read_only,
-                families=TABLE_FAMILIES,
-                free_space=self._free_space,
-            )
-            self._state = OverlayState(state) if self._read_only else state
-        return self._state
 
 
 def _id_in(files: Files, mark: Path) -> int:
@@ -465,14 +375,3 @@ def _id_in(files: Files, mark: Path) -> int:
 
 def _mark(folder: Path) -> Path:
     return folder.with_name(_DELETED + folder.name)
-
-
-def _check_same(table: "Table[Any]", chosen: dict[str, Any], log_settings: dict[str, Any]) -> None:
-    """Raise `InvalidArgument` if an open table has other settings than those that are given."""
-    if type(table.settings)(**{**asdict(table.settings), **chosen}) != table.settings:
-        raise InvalidArgument(f"the table {table.name!r} is open with other settings: close the store to change them")
-    for setting, value in log_settings.items():
-        if getattr(table.changelog.settings, setting) != value:
-            raise InvalidArgument(
-                f"the table {table.name!r} is open with another {setting}: close the store to change it"
-            )

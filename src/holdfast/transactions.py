@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
 from holdfast.base.critical_section import Condition
@@ -33,23 +33,24 @@ from holdfast.log.record import Message
 from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
 from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
+from holdfast.store_guard import StoreGuard
 from holdfast.table_registry import TableRegistry
 
 if TYPE_CHECKING:
     from holdfast.table.operations import Operation, Outcome
-    from holdfast.table.storage.commit_pipeline import Core
+    from holdfast.table.storage.commit_pipeline import CommitPipeline
     from holdfast.table.storage.staging import Staging
     from holdfast.table.storage.transaction_log import Decision
 
-__all__ = ["TRANSACTIONS", "Transaction", "TransactionCoordinator"]
+__all__ = ["DECISIONS_FULL", "DECISION_MAX", "TRANSACTIONS", "Transaction", "TransactionCoordinator"]
 
 logger = logging.getLogger("holdfast.store")
 
 TRANSACTIONS = "transactions"
-_FULL = 16 << 20
+DECISIONS_FULL = 16 << 20
 """Bytes of completed decisions after which the log is cleared: the size of a segment."""
-_ROLL = Roll.size(_FULL)
-_RECORD_MAX = 256 << 20
+_ROLL = Roll.size(DECISIONS_FULL)
+DECISION_MAX = 256 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -62,11 +63,11 @@ class Transaction:
     """The owner of its reservations and of its version fence, which end when the ticket is over."""
     version: int
     """The version of every change in it."""
-    stagings: "dict[Core[Any], Staging]" = field(default_factory=dict)
+    stagings: "dict[CommitPipeline, Staging]" = field(default_factory=dict)
     puts: dict[Queue, list[Message]] = field(default_factory=dict)
     sizes: dict[Queue, int] = field(default_factory=dict)
     """Bytes of payload that are staged for each queue."""
-    tables: "set[Core[Any]]" = field(default_factory=set)
+    tables: "set[CommitPipeline]" = field(default_factory=set)
     """The tables that it has reserved: those that it has read or written."""
     over: bool = False
     """Whether it has ended: further calls raise `InvalidArgument`."""
@@ -76,7 +77,7 @@ class Transaction:
         """Return how many tables and queues it changes."""
         return sum(bool(staging.steps) for staging in self.stagings.values()) + len(self.puts)
 
-    def reserve(self, table: "Core[Any]") -> None:
+    def reserve(self, table: "CommitPipeline") -> None:
         """Reserve a table until the end of the transaction: other writers of the table wait."""
         if table not in self.tables:
             table.reserve(self.ticket)
@@ -179,14 +180,18 @@ class TransactionCoordinator:
         open_log: Callable[[str, Path, LogSettings], Log],
         open_queue: Callable[[str], Queue | None],
         open_queues: Callable[[], list[Queue]],
+        guard: StoreGuard,
     ) -> None:
         self._clock = clock
         self.path = path
         self._tables = tables
         self._versions: HybridLogicalClock = tables.versions
         self._open_log = open_log
-        self._open_queue = open_queue
+        self.open_queue = open_queue
+        """Opens a queue by its name; returns None if there is none. For a transaction that is finished later."""
         self._open_queues = open_queues
+        self._guard = guard
+        """Its lock is taken before `_finishing`: a queue may have to be opened."""
         self._log: Log | None = None
         self._grown = 0
         """Bytes of decisions that were appended to the log since it was cleared."""
@@ -278,7 +283,7 @@ class TransactionCoordinator:
         return len(left)
 
     def _opened(self) -> Log:
-        settings = LogSettings(flush=Flush.sync(), roll=_ROLL, max_message=_RECORD_MAX)
+        settings = LogSettings(flush=Flush.sync(), roll=_ROLL, max_message=DECISION_MAX)
         return self._open_log(TRANSACTIONS, self.path, settings)
 
     def logs(self) -> list[Log]:
@@ -294,24 +299,24 @@ class TransactionCoordinator:
         """Release the log without writing to it. Called in a forked child: the log is the parent's."""
         self._turnstile = FairLock(Condition(threading.RLock()))
         if self._log is not None:
-            self._log.detach_after_fork()
+            self._log.appender.detach_after_fork()
 
-    def _include(self, table: "Core[Any]") -> None:
-        table.join = self._joins(table)
+    def _include(self, table: "CommitPipeline") -> None:
+        table.running_transaction, table.join = _current.get, self._joins(table)
         table.before_recovery = self.finish
         if self._visited:
-            table.before_read = self._visits(table)
+            table.access.before_read = self._visits(table)
 
     def _visit(self, visited: bool) -> None:
         """Make tables report reads, also those that are opened from now on, or stop that."""
         self._visited = visited
-        for table in list(self._tables.open_tables.values()):
-            table.before_read = self._visits(table) if visited else None
+        for commits in [table.engine.commits for table in list(self._tables.open_tables.values())]:
+            commits.access.before_read = self._visits(commits) if visited else None
 
     def include_queue(self, queue: Queue) -> None:
         """Let a queue take part in transactions, if there has been one in this process."""
         if self._watched:
-            queue.join_transactions(self._takes(queue))
+            queue.intake.join_transactions(self._takes(queue))
 
     def watch_queues(self) -> None:
         """Let every queue report puts. Called with the first transaction of any store in this process."""
@@ -320,10 +325,8 @@ class TransactionCoordinator:
             for queue in self._open_queues():
                 self.include_queue(queue)
 
-    def _joins(self, table: "Core[Any]") -> "Callable[[Sequence[Operation]], list[Outcome] | None]":
+    def _joins(self, table: "CommitPipeline") -> "Callable[[Sequence[Operation]], list[Outcome] | None]":
         def join(operations: "Sequence[Operation]") -> "list[Outcome] | None":
-            if _current.get() is None:  # the common case, without a call
-                return None
             transaction = self._callers_transaction("table", table.name)
             if transaction is None:
                 return None
@@ -341,7 +344,7 @@ class TransactionCoordinator:
             if transaction is None:
                 return False
             gathered, size = transaction.puts.get(queue, []), transaction.sizes.get(queue, 0)
-            more = queue.check_messages(messages, staged=(len(gathered), size))
+            more = queue.intake.check_messages(messages, staged=(len(gathered), size))
             if any(isinstance(one, Message) and TARGET_QUEUE_HEADER in (one.headers or {}) for one in messages):
                 raise InvalidArgument(
                     f"the header {TARGET_QUEUE_HEADER!r} is reserved for moves between queues: use another name"
@@ -352,7 +355,7 @@ class TransactionCoordinator:
 
         return take
 
-    def _visits(self, table: "Core[Any]") -> Callable[[], None]:
+    def _visits(self, table: "CommitPipeline") -> Callable[[], None]:
         """Return the function that a table calls before a read, to reserve it for the transaction of the caller.
 
         A read of another store's table is not part of the transaction.
@@ -405,6 +408,7 @@ class TransactionCoordinator:
         stagings = {table: staging for table, staging in transaction.stagings.items() if staging.steps}
         assert self._log is not None
         for table, staging in stagings.items():
+            staging.settle()
             table.check_size(staging)
         if transaction.parts < 2:
             self._do(transaction, stagings, self._clock.time_ns())
@@ -413,7 +417,7 @@ class TransactionCoordinator:
             transaction.version,
             self._clock.time_ns(),
             [
-                TablePart(table.name, table.changelog.id, table.changelog.end, records_in(staging))
+                TablePart(table.name, table.log.id, table.log.end, records_in(staging))
                 for table, staging in stagings.items()
             ],
             [
@@ -432,7 +436,9 @@ class TransactionCoordinator:
             self._decide(transaction, stagings, payload, decision.time)
         self._empty(self._log, len(payload))
 
-    def _decide(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", payload: bytes, now: int) -> None:
+    def _decide(
+        self, transaction: Transaction, stagings: "dict[CommitPipeline, Staging]", payload: bytes, now: int
+    ) -> None:
         """Write the decision and apply it. If that is interrupted, `finish` completes it before any later write."""
         from holdfast.table.storage.transaction_log import finished  # noqa: PLC0415
 
@@ -468,9 +474,9 @@ class TransactionCoordinator:
 
         if not self._unfinished:
             return
-        with self._finishing:
+        with self._guard.lock, self._finishing:
             if self._unfinished and self._log is not None:
-                self._log.recover()
+                self._log.appender.recover()
                 self._log.sync()  # if the decision was not written completely, the transaction has no effect
                 for decision in unfinished(record.payload for record in self._log.read(self._decided_from)):
                     self._finish(decision)
@@ -480,7 +486,7 @@ class TransactionCoordinator:
     def _empty(self, log: Log, grown: int) -> None:
         """Clear the log after 16 MiB of decisions. All are completed then: transactions run one at a time."""
         self._grown += grown
-        if self._grown < _FULL or log.pinned:  # a backup needs it unchanged: the next transaction clears it
+        if self._grown < DECISIONS_FULL or log.retention.pinned:  # a backup needs it: the next transaction clears it
             return
         try:
             log.clear(force=True)
@@ -488,7 +494,7 @@ class TransactionCoordinator:
         except HoldfastError as error:  # the transaction is committed
             logger.warning("transaction log not cleared, will retry: error=%s", error)
 
-    def _do(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", now: int) -> None:
+    def _do(self, transaction: Transaction, stagings: "dict[CommitPipeline, Staging]", now: int) -> None:
         try:
             self._tables.carry_out(stagings)
         except BaseException:
@@ -496,7 +502,7 @@ class TransactionCoordinator:
                 table.doubt = table.doubt or "a transaction was not completed"
             raise
         for queue, messages in transaction.puts.items():
-            queue.put_committed(messages, transaction.version, now)
+            queue.intake.put_committed(messages, transaction.version, now)
 
     def _finish(self, decision: "Decision") -> None:
         from holdfast.table.storage.transaction_log import message_of  # noqa: PLC0415
@@ -509,18 +515,18 @@ class TransactionCoordinator:
             self._tables.finish(part.table, part.log, part.end, decision.version, part.records)
         for entry in decision.queues:
             open_now = (one for one in self._open_queues() if one.name == entry.queue and not one.closed)
-            queue = next(open_now, None) or self._open_queue(entry.queue)
+            queue = next(open_now, None) or self.open_queue(entry.queue)
             if queue is None:
                 logger.warning("recovered transaction skips a queue that was deleted: queue=%s", entry.queue)
                 continue
-            queue.log.recover()
+            queue.log.appender.recover()
             queue.log.sync()  # pending records are in it now
             if queue.log.id == entry.log and not _arrived(queue.log, entry.end, decision.version):
-                queue.put_committed([message_of(one) for one in entry.messages], decision.version, decision.time)
+                queue.intake.put_committed([message_of(one) for one in entry.messages], decision.version, decision.time)
                 queue.log.sync()
 
 
-def _sync(several: "Iterable[Core[Any] | Queue]") -> None:
+def _sync(several: "Iterable[CommitPipeline | Queue]") -> None:
     """Return when all records that were appended to these are on disk, whatever their flush modes."""
     for one in several:
         if one.log.settings.flush.mode != "sync":
@@ -532,7 +538,7 @@ def _arrived(log: Log, start: int, producer: int) -> bool:
     end = log.readable()[1]
     if log.start > start:
         return True  # they were read by all, and dropped since
-    for block in log.blocks_between(max(start, log.start), end):
+    for block in log.reader.blocks_between(max(start, log.start), end):
         producers = block.numbers("producer")
         if producers is not None and producer in producers:
             return True

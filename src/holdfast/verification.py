@@ -20,7 +20,7 @@ from holdfast.log.block import open_block
 from holdfast.log.consumer_offsets import FOLDER as TAILERS
 from holdfast.log.consumer_offsets import lost_positions, place_of
 from holdfast.log.log_file import META, Identity, read_identity
-from holdfast.log.reader_view import ReadOnlySegments
+from holdfast.log.read_only_segments import ReadOnlySegments
 from holdfast.log.record import Damage
 from holdfast.log.segment import Segment
 from holdfast.log.segment_files import list_segments
@@ -31,8 +31,8 @@ from holdfast.queue_deletion import STAGING
 from holdfast.state import FAMILIES, TABLE_FAMILIES
 from holdfast.state.empty import EmptyState
 from holdfast.state.rocks import RocksState
-from holdfast.store import LOCK, STATE, Store
-from holdfast.store_layout import DELETING, JOURNALS, KNOWN, LOG_SUFFIX, LOGS, QUEUE_META
+from holdfast.store import Store
+from holdfast.store_layout import DELETING, JOURNALS, KNOWN, LOCK, LOG_SUFFIX, LOGS, QUEUE_META, STATE
 from holdfast.table_registry import META as TABLE_META
 from holdfast.table_registry import STATE as TABLE_STATE
 from holdfast.table_registry import TABLES
@@ -215,7 +215,7 @@ class _Verifier:
         """Return a watermark and segments that belong together; while a process writes, one may be newer."""
         for attempt in range(_TRIES):
             mark = read_watermark(self._files, folder)
-            segments = list(ReadOnlySegments(self._files, folder, self._lock, report).segments.all())
+            segments = list(ReadOnlySegments(self._files, folder, self._lock, report).all())
             if mark is None or any(one.segment_id == mark.segment_id for one in segments) or not self._is_live():
                 break
             if attempt < _TRIES - 1:
@@ -493,7 +493,7 @@ class _Verifier:
                 try:
                     journal = kept.journal(queue)
                     if journal.start == 0 or Journal(journal).last_snapshot() is not None:
-                        sides = [set(store.queue(queue).queue_state.outstanding()) for store in (kept, alone)]
+                        sides = [set(store.queue(queue).inspect.outstanding()) for store in (kept, alone)]
                         found[queue] = sides[0] ^ sides[1]
                 except HoldfastError as error:
                     folder = self._path / JOURNALS / escape_name(queue)

@@ -324,6 +324,11 @@ class Client:
         kind, channel, start, stop, self._at = found
         return kind, channel, self._data[start:stop]
 
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes have arrived that were not looked at."""
+        return self._at < len(self._data)
+
     def rest(self) -> bytes:
         """What has arrived and was not looked at; it is the caller's from now on."""
         data, self._data, self._at = self._data[self._at :], b"", 0

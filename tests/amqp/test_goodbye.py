@@ -48,7 +48,7 @@ def test_a_client_that_goes_on_sending_after_its_close_is_read_until_it_hangs_up
 def test_a_client_that_never_hangs_up_after_its_close_is_dropped_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_LEAVE_PATIENCE_S", 0.2)
+    monkeypatch.setattr(connections, "LEAVE_PATIENCE_S", 0.2)
     started, stop, ports = threading.Event(), threading.Event(), []
 
     async def serve() -> None:

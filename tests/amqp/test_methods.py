@@ -2,7 +2,7 @@
 
 import contextlib
 import struct
-from typing import Any, cast, get_type_hints
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -11,8 +11,8 @@ from pamqp import commands
 from pamqp import frame as pamqp_frame
 
 from holdfast.amqp import methods
-from holdfast.amqp.method_codec import DECLARED
 from holdfast.amqp.methods import (
+    METHODS,
     REPLY_CODES,
     AccessRequest,
     BasicAck,
@@ -20,6 +20,7 @@ from holdfast.amqp.methods import (
     BasicNack,
     BasicPublish,
     ConnectionClose,
+    Layout,
     Method,
     MethodError,
     QueueDeclare,
@@ -28,31 +29,32 @@ from holdfast.amqp.methods import (
     method_frame,
 )
 from holdfast.broker.amqp_values import MalformedField
+from tests.amqp.make_spec import FILE, generated
 from tests.amqp.values import damaged, prefixes, shorts, tables
 
-ALL = sorted(DECLARED, key=lambda method: DECLARED[method][:2])
+ALL = sorted(METHODS, key=lambda method: METHODS[method][:2])
 every_method = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "B": st.integers(0, 255),
     "H": st.integers(0, (1 << 16) - 1),
     "I": st.integers(0, (1 << 32) - 1),
     "Q": st.integers(0, (1 << 64) - 1),
-    "bit": st.booleans(),
-    "short": shorts,
-    "long": st.binary(max_size=300),
-    "table": tables,
+    "?": st.booleans(),
+    "s": shorts,
+    "S": st.binary(max_size=300),
+    "T": tables,
 }
 TAME = {  # what pamqp writes and reads as it is
     **ARGUMENTS,
     "Q": st.integers(0, (1 << 63) - 1),
-    "short": st.text("abc-_.:", max_size=40),
-    "long": st.text(max_size=40),
-    "table": st.dictionaries(st.text("abc", max_size=9), st.booleans() | st.integers(0, 9) | st.text(max_size=9)),
+    "s": st.text("abc-_.:", max_size=40),
+    "S": st.text(max_size=40),
+    "T": st.dictionaries(st.text("abc", max_size=9), st.booleans() | st.integers(0, 9) | st.text(max_size=9)),
 }
 
 
 def types_of(kind: type) -> list[str]:
-    return [hint.__metadata__[0] for hint in get_type_hints(kind, include_extras=True).values()]
+    return list(METHODS[kind][2])
 
 
 def made(kind: type, values: list[Any]) -> Method:
@@ -64,7 +66,7 @@ def arguments(kind: type, of: dict[str, st.SearchStrategy[Any]] = ARGUMENTS) -> 
 
 
 def theirs_of(kind: type) -> type:
-    class_id, method_id, _ = DECLARED[kind]
+    class_id, method_id, _ = METHODS[kind]
     return commands.INDEX_MAPPING[class_id << 16 | method_id]
 
 
@@ -72,10 +74,10 @@ def full(kind: type) -> Method:
     """One with something in every argument."""
     something = {
         **dict.fromkeys("BHIQ", 7),
-        "bit": True,
-        "short": "some text",
-        "long": b"some bytes",
-        "table": {"key": ["value", 1, {"deep": None}]},
+        "?": True,
+        "s": "some text",
+        "S": b"some bytes",
+        "T": {"key": ["value", 1, {"deep": None}]},
     }
     return made(kind, [something[name] for name in types_of(kind)])
 
@@ -119,7 +121,7 @@ def test_bits_that_are_none_are_overlooked() -> None:
 @given(st.data())
 def test_the_fast_ways_are_the_declared_ones(kind: type, data: st.DataObject) -> None:
     method = made(kind, data.draw(arguments(kind)))
-    layout = DECLARED[kind][2]
+    layout = Layout(METHODS[kind][2])
     raw = encode_method(method)
     assert raw[4:] == layout.encode(method)
     assert list(decode_method(raw)) == layout.decode(raw, 4)
@@ -132,7 +134,11 @@ def test_every_reply_code_of_the_protocol_has_a_name() -> None:
 
 
 def test_every_declared_method_is_exported() -> None:
-    assert {kind.__name__ for kind in DECLARED} <= set(methods.__all__)
+    assert {kind.__name__ for kind in METHODS} <= set(methods.__all__)
+
+
+def test_the_module_of_methods_is_the_one_that_the_generator_writes() -> None:
+    assert FILE.read_text() == generated(), "write it again: python -m tests.amqp.make_spec"
 
 
 # What is no method
@@ -152,7 +158,7 @@ def test_a_byte_too_many_is_refused_and_named(kind: type) -> None:
     with pytest.raises(MethodError, match=kind.__name__) as caught:
         decode_method(encode_method(full(kind)) + b"\x00")
     assert caught.value.code == 501
-    assert (caught.value.class_id, caught.value.method_id) == DECLARED[kind][:2]
+    assert (caught.value.class_id, caught.value.method_id) == METHODS[kind][:2]
 
 
 @every_method
@@ -166,7 +172,7 @@ def test_a_damaged_method_raises_nothing_else(kind: type) -> None:
 
 @given(st.sampled_from(ALL), st.binary(max_size=80))
 def test_random_arguments_raise_nothing_else(kind: type, raw: bytes) -> None:
-    for payload in (struct.pack(">HH", *DECLARED[kind][:2]) + raw, raw):
+    for payload in (struct.pack(">HH", *METHODS[kind][:2]) + raw, raw):
         with contextlib.suppress(MethodError):
             decode_method(payload)
 
@@ -207,7 +213,7 @@ def test_a_value_that_does_not_fit_is_refused(method: Method) -> None:
 # pamqp as the judge. It refuses to write other values than its own in arguments that mean nothing any more.
 
 RETIRED = {"ticket", "capabilities", "insist", "known_hosts", "out_of_band", "channel_id", "cluster_id"}
-UNKNOWN_TO_PAMQP = {kind for kind in ALL if DECLARED[kind][0] << 16 | DECLARED[kind][1] not in commands.INDEX_MAPPING}
+UNKNOWN_TO_PAMQP = {kind for kind in ALL if METHODS[kind][0] << 16 | METHODS[kind][1] not in commands.INDEX_MAPPING}
 judged = pytest.mark.parametrize(
     "kind", [kind for kind in ALL if kind not in UNKNOWN_TO_PAMQP], ids=lambda kind: kind.__name__
 )
@@ -218,7 +224,7 @@ def text(value: object) -> object:
 
 
 def test_we_know_every_method_that_pamqp_knows() -> None:
-    ours = {class_id << 16 | method_id for class_id, method_id, _ in DECLARED.values()}
+    ours = {class_id << 16 | method_id for class_id, method_id, _ in METHODS.values()}
     assert set(commands.INDEX_MAPPING) <= ours
     assert {kind.__name__ for kind in UNKNOWN_TO_PAMQP} <= {"AccessRequest", "AccessRequestOk"}
     for kind in set(ALL) - UNKNOWN_TO_PAMQP:
@@ -244,7 +250,7 @@ def test_we_read_what_pamqp_writes(kind: type, data: st.DataObject) -> None:
 @pytest.mark.filterwarnings("ignore:This command is deprecated")
 @given(st.data())
 def test_pamqp_reads_what_we_write(kind: type, data: st.DataObject) -> None:
-    values = [value.encode() if name == "long" else value
+    values = [value.encode() if name == "S" else value
               for name, value in zip(types_of(kind), data.draw(arguments(kind, TAME)), strict=True)]  # fmt: skip
     raw = method_frame(8, made(kind, values))
     size, channel, theirs = pamqp_frame.unmarshal(raw)

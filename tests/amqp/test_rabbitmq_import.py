@@ -23,6 +23,7 @@ from holdfast.broker.basic_properties import PERSISTENT_ONLY, Properties, decode
 from holdfast.broker.store_names import name_in_store
 from holdfast.importers.rabbitmq import Found, RabbitImport, RabbitSource, broker_over, define, is_fresh
 from holdfast.importers.rabbitmq_definitions import Management, Unreachable, fitting
+from tests.amqp.internals import use_client
 from tests.amqp.serving import Client as Publisher
 from tests.amqp.serving import Served, eventually, served
 from tests.cli.terminal import Result, Terminal
@@ -268,7 +269,7 @@ class Watchful(Client):
 
     def ack(self, tag: int) -> None:
         with holdfast.open(self._store, read_only=True) as store:
-            segments = store.log(self._queue).kept_segments(durable=True)
+            segments = store.log(self._queue).reader.segments(durable=True)
             self.seen.append((tag, (segments[-1].extent[1] or 0) if segments else 0))
         super().ack(tag)
 
@@ -286,7 +287,7 @@ def test_a_message_is_acknowledged_when_it_is_on_disk(source: Served, tmp_path: 
     ):
         define(broker, fitting(document).document, fresh=True)
         watchful = Watchful(source.port, tmp_path / "new", "jobs")
-        rabbit._clients["/"] = watchful
+        use_client(rabbit, "/", watchful)
         [copied] = RabbitImport(rabbit, broker).run([Found("/", "jobs", 3000, 0, kind)])
         assert (copied.messages, copied.problem) == (3000, None)
     assert len(watchful.seen) > 3
@@ -311,7 +312,7 @@ def test_a_message_whose_properties_cannot_be_read_comes_with_them_all_the_same(
         RabbitSource(Address("127.0.0.1", source.port)) as rabbit,
     ):
         broker.import_definitions(json.loads(exported(source, tmp_path / "d.json").read_text()))
-        rabbit._clients["/"] = Spoiling(Address("127.0.0.1", source.port))
+        use_client(rabbit, "/", Spoiling(Address("127.0.0.1", source.port)))
         [copied] = RabbitImport(rabbit, broker).run([Found("/", "jobs", 2, 0)])
     assert copied.messages == 2
     assert copied.notes == ["2 with unreadable properties: expiration and priority have no effect"]
@@ -435,8 +436,7 @@ def test_tls_is_spoken_with_who_can_be_trusted(tmp_path: Path) -> None:
         address = Address("localhost", port, secure=True)
         with Client(address, tls=context) as client:
             client.open_channel()
-            client._call(m.QueueDeclare(queue="jobs", durable=True), 1)
-            client._expect(m.QueueDeclareOk)
+            client.declare("jobs")
         command = f"import rabbitmq amqps://guest:guest@localhost:{port} --queue jobs"
         assert Terminal(tmp_path / "new")(f"{command} --ca {authority.file}").code == 0
         assert "--ca" in Terminal(tmp_path / "other")(command).complaint

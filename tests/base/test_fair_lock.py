@@ -11,6 +11,18 @@ from tests.interrupts import Interrupted, Interrupts
 from tests.table.trouble import Running
 
 
+class NotedCondition(Condition):
+    """A condition that notes when somebody begins to wait."""
+
+    def __init__(self, lock: "threading.RLock") -> None:
+        super().__init__(lock)
+        self.begun = threading.Event()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        self.begun.set()
+        return super().wait(seconds)
+
+
 def claim_and_leave(gate: FairLock) -> None:
     ticket = Ticket()
     try:
@@ -54,16 +66,18 @@ def test_an_entry_that_is_cut_off_anywhere_keeps_no_claim_waiting(times: int) ->
     at = 0
     while True:
         lock = threading.RLock()
-        gate = FairLock(Condition(lock))
+        changed = NotedCondition(lock)
+        gate = FairLock(changed)
         held = Ticket()
         gate.claim(held)
         held.thread = 0  # of another thread
 
-        def end(gate: FairLock = gate, held: Ticket = held) -> None:
+        def end(gate: FairLock = gate, held: Ticket = held, changed: NotedCondition = changed) -> None:
+            assert changed.begun.wait(60)
             held.over = True
             gate.tidy()
 
-        threading.Timer(0.005, end).start()
+        ending = Running(end)
 
         def come_in(gate: FairLock = gate, lock: "threading.RLock" = lock) -> None:
             try:  # noqa: SIM105
@@ -73,6 +87,8 @@ def test_an_entry_that_is_cut_off_anywhere_keeps_no_claim_waiting(times: int) ->
 
         interrupts = Interrupts(at, times)
         interrupts.run(come_in)
+        changed.begun.set()  # also if it was cut off before it waited
+        ending.result()
         if not interrupts.raised:
             break
         Running(lambda: claim_and_leave(gate)).result()  # noqa: B023

@@ -21,7 +21,6 @@ CORE = [
     if path.relative_to(ROOT).parts[0] in ("base", "log", "queue", "state", "table") or path.parent == ROOT
 ]
 ALLOWED = {
-    "AsyncLeases._deal": "runs in threads of an executor, which signals do not interrupt",
     "Store._close": "ends the store",
     "take_backup": "its with statements hold no lock",
     "backup_table": "its with statements hold no lock",

@@ -70,7 +70,7 @@ COMMANDS = [
     ["backup", URL, "--list"],
     ["backup", URL, "--verify"],
     ["restore", "backups", "--data", URL],
-    ["restore", URL, "--data", "new"],
+    ["restore", "hdfs://host:9000/x", "--data", "new"],  # the URL of a replica is none of these
 ]
 
 

@@ -172,7 +172,7 @@ def test_compacting_changes_nothing_but_the_length(
     store: Store, monkeypatch: pytest.MonkeyPatch, chunk: int, more: int
 ) -> None:
     """Wherever in a segment the new statement begins, and however many segments it spans."""
-    monkeypatch.setattr("holdfast.broker.definitions._CHUNK", chunk)
+    monkeypatch.setattr("holdfast.broker.definitions.CHUNK", chunk)
     definitions = Definitions(store.log(LOG_NAME, flush=Flush.sync(), roll=Roll.count(5)))
     definitions.begin(CHEAP)
     host = definitions.vhosts()["/"]
@@ -200,7 +200,8 @@ class Work:
 
     def open(self, files: SimFiles) -> Definitions:
         store = holdfast.open("data", files=files, clock=SimClock(), background=False)
-        return Definitions(store.log(LOG_NAME, flush=Flush.sync(), roll=Roll.count(4)))
+        self.log = store.log(LOG_NAME, flush=Flush.sync(), roll=Roll.count(4))
+        return Definitions(self.log)
 
     def run(self, files: SimFiles) -> None:
         definitions = self.open(files)
@@ -230,7 +231,7 @@ class Work:
         assert found in self.allowed
         definitions.compact()
         definitions.record([(HostDefinition("more"), True)])
-        again = Definitions(definitions._log)
+        again = Definitions(self.log)
         assert {getattr(one, "name", "binding") for one in again.all()} == found | {"more"}
 
 

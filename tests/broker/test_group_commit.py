@@ -10,7 +10,8 @@ import pytest
 
 import holdfast
 from holdfast import Flush, HoldfastError, Log, Store
-from holdfast.broker.group_commit import GroupCommitter
+from holdfast.broker.turns import TurnScheduler
+from tests.broker.internals import is_idle, is_stopping
 from tests.disks import PATIENCE_S, SlowFiles
 from tests.interrupts import HANDLERS, BlockedFiles, LimitExceeded, handled_by
 
@@ -25,12 +26,12 @@ class Owner:
     def __init__(self) -> None:
         self._calls: queue.Queue[Callable[[], None]] = queue.Queue()
         self.told: list[tuple[str, HoldfastError | None]] = []
-        self.syncer = GroupCommitter(self._calls.put, self._calls.put)
+        self.turns = TurnScheduler(self._calls.put, self._calls.put)
 
     def publish(self, log: Log, payload: bytes, name: str) -> None:
         log.append(payload)
-        self.syncer.request([log], lambda error: self.told.append((name, error)))
-        self.syncer.end_turn()
+        self.turns.when_durable([log], lambda error: self.told.append((name, error)))
+        self.turns.begin_syncs()
 
     def run(self, until: int) -> list[str]:
         """Do what was posted until so many were told: who."""
@@ -63,7 +64,7 @@ def log(store: Store) -> Log:
 def owner() -> Iterator[Owner]:
     owner = Owner()
     yield owner
-    owner.syncer.stop()
+    owner.turns.stop()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -80,7 +81,7 @@ def test_much_is_written_while_the_disk_works_and_confirmed_after_its_own_sync(
     owner.publish(log, MUCH, "a")
     slow.await_one()
     owner.publish(log, MUCH, "b")
-    wait_until(lambda: not log.gathered_bytes)
+    wait_until(lambda: not log.appender.gathered_bytes)
     slow.go_on(holding=True)
     assert owner.run(until=1) == ["a"]
     slow.await_one()  # the disk goes from one to the other
@@ -98,7 +99,7 @@ def test_little_waits_until_the_disk_is_done_and_is_then_synced_together(
     for name in "bcd":
         owner.publish(log, LITTLE, name)
     time.sleep(0.1)
-    assert log.gathered_bytes == 3 * len(LITTLE)
+    assert log.appender.gathered_bytes == 3 * len(LITTLE)
     slow.go_on(holding=True)
     assert owner.run(until=1) == ["a"]
     slow.await_one()
@@ -111,13 +112,13 @@ def test_whoever_waits_for_several_logs_is_told_after_the_last(store: Store, log
     other = store.log("other", flush=BROKERS)
     log.append(MUCH)
     other.append(MUCH)
-    owner.syncer.request([log, other], lambda error: owner.told.append(("both", error)))
-    owner.syncer.end_turn()
+    owner.turns.when_durable([log, other], lambda error: owner.told.append(("both", error)))
+    owner.turns.begin_syncs()
     assert owner.run(until=1) == ["both"]
     for one in (log, other):
-        place = one.durable_place()
+        place = one.appender.durable_place()
         assert place is not None
-        wait_until(lambda one=one: one.durable_place()[2] == one.end)  # type: ignore[misc]
+        wait_until(lambda one=one: one.appender.durable_place()[2] == one.end)  # type: ignore[misc]
 
 
 def test_all_are_told_when_the_disk_fails(log: Log, owner: Owner, slow: SlowFiles, store: Store) -> None:
@@ -125,7 +126,7 @@ def test_all_are_told_when_the_disk_fails(log: Log, owner: Owner, slow: SlowFile
     owner.publish(log, MUCH, "a")
     slow.await_one()
     owner.publish(log, MUCH, "b")
-    wait_until(lambda: not log.gathered_bytes)
+    wait_until(lambda: not log.appender.gathered_bytes)
     slow.fails = True
     slow.go_on()
     assert sorted(owner.run(until=2)) == ["a", "b"]
@@ -138,9 +139,9 @@ def test_what_was_asked_for_is_done_before_it_stops(log: Log, slow: SlowFiles) -
     owner = Owner()
     for number in range(40):
         owner.publish(log, MUCH if number % 3 else LITTLE, str(number))
-    owner.syncer.stop()
+    owner.turns.stop()
     assert sorted(map(int, owner.run(until=40))) == list(range(40))
-    assert log.gathered_bytes == 0
+    assert log.appender.gathered_bytes == 0
 
 
 def test_it_stops_while_one_thread_waits_for_another(log: Log, slow: SlowFiles) -> None:
@@ -149,9 +150,9 @@ def test_it_stops_while_one_thread_waits_for_another(log: Log, slow: SlowFiles) 
     owner.publish(log, LITTLE, "a")
     slow.await_one()
     owner.publish(log, LITTLE, "b")
-    stopping = threading.Thread(target=owner.syncer.stop, daemon=True)
+    stopping = threading.Thread(target=owner.turns.stop, daemon=True)
     stopping.start()
-    wait_until(lambda: owner.syncer._stopping)
+    wait_until(lambda: is_stopping(owner.turns))
     time.sleep(0.05)
     slow.go_on()
     stopping.join(PATIENCE_S)
@@ -160,10 +161,10 @@ def test_it_stops_while_one_thread_waits_for_another(log: Log, slow: SlowFiles) 
 
 
 def test_a_small_wait_alone_is_served_by_its_own_thread(log: Log, owner: Owner) -> None:
-    wait_until(lambda: not owner.syncer._working)
+    wait_until(lambda: is_idle(owner.turns))
     log.append(LITTLE)
-    owner.syncer.request([log], lambda error: owner.told.append(("alone", error)), small=True)
-    owner.syncer.end_turn()
+    owner.turns.when_durable([log], lambda error: owner.told.append(("alone", error)), small=True)
+    owner.turns.begin_syncs()
     assert owner.told == [("alone", None)]  # before anything was posted
 
 
@@ -175,16 +176,16 @@ def test_who_waits_is_served_by_another_thread_when_a_handler_raises_in_its_own(
         log.append(b"first")
         log.sync()
         owner = Owner()
-        wait_until(lambda: not owner.syncer._working)
+        wait_until(lambda: is_idle(owner.turns))
         log.append(LITTLE)
-        owner.syncer.request([log], lambda error: owner.told.append(("alone", error)), small=True)
+        owner.turns.when_durable([log], lambda error: owner.told.append(("alone", error)), small=True)
         disk.blocked = True
         with (
             handled_by(HANDLERS[raising]()),
             pytest.raises((LimitExceeded, TimeoutError, OSError, KeyboardInterrupt)) as raised,
         ):
-            owner.syncer.end_turn()
+            owner.turns.begin_syncs()
         assert not isinstance(raised.value, HoldfastError)
         owner.run(until=1)
         assert owner.told == [("alone", None)]
-        owner.syncer.stop()
+        owner.turns.stop()

@@ -107,7 +107,7 @@ def test_many_durable_queues_work_with_two_thirds_of_the_files_that_a_process_ma
 
     def put_two(broker_queue: BrokerQueue) -> None:
         broker_queue.queue.put_many([broker_queue.name.encode(), b"second"])
-        broker_queue.queue.log.write_out()  # as the ticker would
+        broker_queue.queue.log.appender.write_out()  # as the ticker would
 
     def take_first(broker_queue: BrokerQueue) -> None:
         delivery = broker_queue.get()
@@ -153,7 +153,7 @@ def test_queues_that_were_idle_are_looked_at_as_soon_as_they_are_written(open_br
     first = all_of_them[:3]  # the others are looked at before these
     for broker_queue in first:
         broker_queue.queue.put(bytes(400_000))
-        broker_queue.queue.log.write_out()
+        broker_queue.queue.log.appender.write_out()
     assert broker.memory.cached() > 1 << 20
     broker.memory.page_out()
     assert broker.memory.cached() < 1 << 20
@@ -165,7 +165,7 @@ def test_what_is_read_again_by_queues_that_were_idle_is_found_within_a_turn(open
     first = [declared(broker.host("/"), f"queue{n}") for n in range(50)][:3]
     for broker_queue in first:
         broker_queue.queue.put_many([bytes(100_000)] * 9)
-        broker_queue.queue.log.write_out()
+        broker_queue.queue.log.appender.write_out()
         broker_queue.queue.page_out()
     for _ in range(25):
         broker.memory.page_out()
@@ -184,11 +184,11 @@ def test_a_queue_that_is_gone_is_not_counted_any_more(open_broker: Open) -> None
     kept, gone = declared(host, "kept"), declared(host, "gone")
     for _ in range(2):
         gone.queue.put(bytes(400_000))
-        gone.queue.log.write_out()
+        gone.queue.log.appender.write_out()
         broker.memory.page_out()
     host.delete_queue("gone", None)
     kept.queue.put(bytes(400_000))
-    kept.queue.log.write_out()
+    kept.queue.log.appender.write_out()
     broker.memory.page_out()
     assert broker.memory.state(kept.queue) == "normal"
 

@@ -355,14 +355,17 @@ def test_the_listener_learns_of_everything_that_goes_with_a_queue() -> None:
 
 
 def test_where_the_listener_fails_nothing_has_changed() -> None:
-    def full(_: Sequence[Change]) -> None:
-        raise OSError("no room")
+    full = False
 
-    host = Topology("/")
+    def listen(_: Sequence[Change]) -> None:
+        if full:
+            raise OSError("no room")
+
+    host = Topology("/", listen)
     host.declare_queue("q", durable=True)
     host.declare_exchange("x", durable=True)
     host.bind("x", "queue", "q", "k")
-    host._listener = full
+    full = True
     for deed in (
         lambda: host.delete_queue("q"),
         lambda: host.delete_exchange("x"),
@@ -427,6 +430,6 @@ def test_what_was_told_puts_the_durable_part_back(taken: list[tuple[str, str, st
         assert set(kept) == {one for one in alive if host.is_kept(one)}
         for binding in host.bindings():
             assert binding.source in host.exchanges
-            assert binding.destination in (host.queues if binding.kind == "queue" else host.exchanges)
+            assert binding.destination in (host.queues if binding.destination_kind == "queue" else host.exchanges)
         for name in host.exchanges:
             assert set(host.route(name, "k")) <= set(host.queues)

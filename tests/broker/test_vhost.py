@@ -86,7 +86,7 @@ def test_what_is_left_of_a_queue_that_could_not_be_made_is_no_programs_queue(
         )
 
     with monkeypatch.context() as failing, pytest.raises(StorageError):
-        failing.setattr("holdfast.store.Queue", cut_off)
+        failing.setattr("holdfast.queue_registry.Queue", cut_off)
         declare()
     assert broker.store.queues() == ["orders"]  # what is left: its settings
     assert declare().definition.auto_delete

@@ -305,7 +305,7 @@ def test_dead_letters_of_amqp_are_seen_from_both_ends(both: Both) -> None:
     with holdfast.connect(url) as remote:
         died = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave", "x-max-length": 1}
         remote.queue("grave")
-        remote.queue("short", died).put_many([b"one", b"two", b"three"])
+        remote.declare_queue("short", died).put_many([b"one", b"two", b"three"])
         deadline = time.monotonic() + 180
         while remote.queue("grave").counts().ready < 2 and time.monotonic() < deadline:
             time.sleep(0.05)

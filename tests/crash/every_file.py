@@ -155,7 +155,7 @@ def observe(path: Path) -> Seen:
             store.close()
         except HoldfastError as error:
             seen.facts["close"] = f"error: {type(error).__name__}: {error}"
-            store.close_discarding()
+            store.ending.close_discarding()
     return seen
 
 

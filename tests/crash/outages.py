@@ -15,6 +15,7 @@ from holdfast import Delivery, Flush, HoldfastError, LeaseLost, NotFound, Roll, 
 from holdfast.table import Model, Table, field
 from holdfast.testing import CRASH_MODES, FILE_KINDS, SimClock, SimFiles
 from holdfast.testing.outages import OPERATIONS, FileKind
+from tests.queue.internals import state_of
 
 __all__ = ["LogRun", "QueueRun", "TableRun", "TransactionRun", "run_seeds"]
 
@@ -205,7 +206,7 @@ class QueueRun(Run):
         payload = self.payload()
         self.put[self.until_it_works(lambda: self.queue.put(payload))] = payload
         self.until_it_works(self.queue.checkpoint)
-        self.queue.queue_state.check()
+        state_of(self.queue).check()
         self.check_all(self.queue)
 
     def check_all(self, queue: holdfast.Queue) -> None:

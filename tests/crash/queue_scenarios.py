@@ -7,6 +7,7 @@ from pathlib import Path
 import holdfast
 from holdfast import Backoff, Delivery, Message, Queue, Store
 from holdfast.testing import SimClock, SimFiles
+from tests.queue.internals import journal_of, state_of
 
 PATH = "data"
 STATE = Path(PATH) / "state" / "state.flat"
@@ -100,7 +101,7 @@ class QueueWork:
         clock = self.clock = SimClock(self.clock.time_ns())  # each case goes on from when the crash came
         store = self.open(files)
         queue = store.queue("work")
-        queue.queue_state.check()
+        state_of(queue).check()
         for _ in range(3):  # what was on its way is brought where it goes
             store.tick()
         delivered: dict[bytes, int] = {}
@@ -109,7 +110,7 @@ class QueueWork:
             for message in batch:
                 assert message.payload not in delivered, f"{message} is delivered twice"
                 delivered[message.payload] = message.attempt
-        queue.queue_state.check()
+        state_of(queue).check()
         dead = Counter(letter.payload for letter in queue.dead_letters())
         there = set(delivered) | set(dead)
         assert not set(delivered) & set(dead), "a message is alive and dead"
@@ -123,13 +124,13 @@ class QueueWork:
             self.check_attempts(delivered)
         # The queue goes on, and stands where it stood when it is opened again.
         queue.put(b"after the crash")
-        before = queue.queue_state.describe()
+        before = state_of(queue).describe()
         store.close()
         again = self.open(files).queue("work")
-        again.queue_state.check()
+        state_of(again).check()
         assert [message.payload for message in again.peek(9)] == [b"after the crash"]
-        expected = {**before, "scanned": again.queue_state.scanned, "ready": again.queue_state.describe()["ready"]}
-        assert again.queue_state.describe() == expected
+        expected = {**before, "scanned": state_of(again).scanned, "ready": state_of(again).describe()["ready"]}
+        assert state_of(again).describe() == expected
 
     def check_attempts(self, delivered: dict[bytes, int]) -> None:
         for payload, attempt in delivered.items():
@@ -209,7 +210,7 @@ def history(work: QueueWork) -> None:
         work.ack(work.lease(1))
         work.clock.advance(86_400)
         work.queue.checkpoint()
-    assert work.queue._journal.log.start > 0
+    assert journal_of(work.queue).log.start > 0
 
 
 def purge(work: QueueWork) -> None:

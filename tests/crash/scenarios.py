@@ -6,6 +6,7 @@ from itertools import pairwise
 import holdfast
 from holdfast import Flush, Log, Message, Record, Retention, Roll, Store
 from holdfast.testing import SimClock, SimFiles
+from tests.log.internals import file_lock
 
 PATH = "data"
 
@@ -58,12 +59,12 @@ class LogWork:
         end, waiting = self.log.end, list(others)
 
         def write_more(path: str) -> None:
-            if path.endswith(".data") and waiting and not self.log._io.locked():
+            if path.endswith(".data") and waiting and not file_lock(self.log).locked():
                 self.append(waiting.pop())
-                self.log.write_out()
+                self.log.appender.write_out()
 
         self.files.meanwhile = write_more
-        self.log.sync_without_notifying()
+        self.log.appender.sync_without_notifying()
         self.files.meanwhile = None
         assert not waiting
         self.confirmed.update(range(end))
@@ -169,7 +170,7 @@ def appends_beside_syncs(work: LogWork) -> None:
         work.append(payload(number, 300))
         work.sync_beside(payload(number, 900))
         if number % 2:
-            work.log.tell()
+            work.log.appender.tell()
         if number == 5:
             work.sync()
 

@@ -15,7 +15,7 @@ import holdfast
 from tests.crash.writer import payload_of
 from tests.tiers import a_seed, rounds
 
-ROUNDS = rounds(100, 20)
+ROUNDS = rounds(100, 8)
 ROOT = Path(__file__).parent.parent.parent
 
 

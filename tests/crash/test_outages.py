@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.queue.queue_core import QueueCore
 from holdfast.testing import SimFiles
 from tests.crash.outages import MODES, LogRun, QueueRun, Run, TableRun, TransactionRun, run_seeds
+from tests.queue.internals import serve_unloaded_state
 
 SEEDS = 25
 RUNS: dict[str, type[Run]] = {"queue": QueueRun, "log": LogRun, "table": TableRun, "transaction": TransactionRun}
@@ -37,14 +37,7 @@ def test_the_same_seed_makes_the_same_run() -> None:
 
 
 def test_the_runs_fail_if_a_state_that_is_not_loaded_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it was: the mark was cleared first, and what a load that failed left behind was served."""
-
-    def reload(self: QueueCore) -> None:
-        self._journal.reread()
-        self.queue_state = self._new_queue_state(self._state)
-        self._load()
-
-    monkeypatch.setattr(QueueCore, "_reload", reload)
+    serve_unloaded_state(monkeypatch)
     with pytest.raises(AssertionError, match="are delivered again"):
         for mode in MODES:
             run_seeds(QueueRun, mode, range(100))

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.queue.internals import state_of
 from tests.tiers import a_seed, rounds
 
-MESSAGES = rounds(200_000, 50_000)
-KILLS = rounds(15, 6)
+MESSAGES = rounds(200_000, 20_000)
+KILLS = rounds(15, 4)
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -113,6 +114,6 @@ def test_each_message_is_acked_once_though_the_process_is_killed_again_and_again
     assert ledger.deliveries > MESSAGES
     with holdfast.open(folder) as store:
         queue = store.queue("orders")
-        queue.queue_state.check()
+        state_of(queue).check()
         stats = queue.stats()
         assert (stats.ready, stats.delayed, stats.leased, stats.moving, stats.orphans) == (0, 0, 0, 0, 0)

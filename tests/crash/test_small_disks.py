@@ -159,7 +159,7 @@ def test_checkpoints_resume_after_the_disk_of_the_state_was_full(state: Path) ->
 def test_the_background_makes_the_checkpoint_when_there_is_room_again(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.queue.transfers.CHECKPOINT_INTERVAL_S", 0.1)
+    monkeypatch.setattr("holdfast.queue.checkpoint_store.CHECKPOINT_INTERVAL_S", 0.1)
     with holdfast.open(state.parent) as store:
         queue = store.queue("orders")
         queue.put_many([Message(b"x", delay=3600) for _ in range(3000)])

@@ -26,7 +26,7 @@ def test_without_sync_a_crash_takes_the_last_changes_and_never_half_a_transactio
 def test_no_crash_loses_a_change_or_leaves_half_of_one_while_the_log_of_transactions_is_emptied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.transactions._FULL", 1)
+    monkeypatch.setattr("holdfast.transactions.DECISIONS_FULL", 1)
     assert crash_sample(SCENARIOS["outbox"], modes=("dropped", "reordered"), seeds=(0,), every=5) > 100
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import holdfast
 from holdfast import Backoff, Message
 from holdfast.testing import SimClock, SimFiles
+from tests.queue.internals import journal_of, state_of
 
 
 def make(folder: Path) -> None:
@@ -37,9 +38,9 @@ def make(folder: Path) -> None:
         for message in queue.lease(2):
             message.nack("twice is enough")
         assert len(queue.dead_letters()) > 0
-        assert queue._journal.log.start > 0
+        assert journal_of(queue).log.start > 0
         expected = {
-            "standing": json.loads(json.dumps(queue.queue_state.describe())),
+            "standing": json.loads(json.dumps(state_of(queue).describe())),
             "dead": [[letter.payload.decode(), letter.reason, letter.attempts] for letter in queue.dead_letters()],
             "time": clock.time_ns(),
         }

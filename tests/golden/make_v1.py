@@ -9,8 +9,8 @@ from pathlib import Path
 
 import holdfast
 from holdfast import Flush, Message, Roll
-from holdfast.log.layout import HEADER_SIZE, SegmentHeader, pack_segment_header
-from holdfast.log.pending_block import PendingBlock, frame, seal
+from holdfast.log.layout import HEADER_SIZE, SegmentHeader, frame, pack_segment_header
+from holdfast.log.pending_block import PendingBlock, seal
 from holdfast.testing import SimClock, SimFiles
 
 GOLDEN_BYTES = 16 * 1024

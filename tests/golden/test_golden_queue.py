@@ -5,6 +5,7 @@ import json
 import holdfast
 from holdfast.testing import SimClock, SimFiles
 from tests.golden.files import V1
+from tests.queue.internals import state_of
 
 
 def test_a_version_1_queue_stands_where_it_stood() -> None:
@@ -13,8 +14,8 @@ def test_a_version_1_queue_stands_where_it_stood() -> None:
     clock = SimClock(expected["time"])
     with holdfast.open("queues", files=SimFiles.holding(stored), clock=clock, background=False) as store:
         queue = store.queue("work")
-        queue.queue_state.check()
-        assert json.loads(json.dumps(queue.queue_state.describe())) == expected["standing"]
+        state_of(queue).check()
+        assert json.loads(json.dumps(state_of(queue).describe())) == expected["standing"]
         dead = [[letter.payload.decode(), letter.reason, letter.attempts] for letter in queue.dead_letters()]
         assert dead == expected["dead"]
         assert queue.put(b"once more", dedup="id-1") == store.log("work").end - 1  # its window is long over

@@ -171,10 +171,11 @@ def test_a_pool_of_producers_is_shared_by_threads(door: Door, name: Callable[...
     queue = Queue(name("pooled"), auto_delete=False)
     with connection_to(door) as connection:
         queue(connection).declare()
+        pool = producers[connection]  # here: threads that ask at once make a pool each, and kombu closes only one
 
         def publish() -> None:
             for _ in range(10):
-                with producers[connection].acquire(block=True) as producer:
+                with pool.acquire(block=True) as producer:
                     producer.publish("x", routing_key=queue.name, retry=True)
 
         threads = [threading.Thread(target=publish) for _ in range(4)]

@@ -244,7 +244,7 @@ def test_parts_of_tasks_that_failed_are_swept(path: Path, monkeypatch: pytest.Mo
         store.adopt()
         left = {file.name for file in (path / "incoming" / "parts").glob("*.part")}
         assert len(left) == 1, "what another query is writing stays"
-        monkeypatch.setattr(batch_inbox, "_ORPHAN_NS", 0)
+        monkeypatch.setattr(batch_inbox, "ORPHAN_NS", 0)
         hand_in(path, "events", [b"b"], batch=4)
         store.adopt()
         assert not list((path / "incoming" / "parts").iterdir())
@@ -338,9 +338,32 @@ def test_after_an_interrupted_adoption_nothing_is_written_until_the_log_is_opene
             with pytest.raises(KeyboardInterrupt):
                 store.adopt()
         with pytest.raises(WriterStopped):
-            log.recover(at_once=True)
+            log.appender.recover(at_once=True)
             log.append(b"more")
     with holdfast.open(path, background=False) as store:
         store.adopt()
         assert store.log("events").append(b"more") == 3
         assert payloads(store, "events") == [b"own", b"a", b"b", b"more"]
+
+
+@pytest.mark.parametrize("skip", range(4))
+def test_a_plan_that_may_survive_keeps_its_sequences(store: Store, files: SimFiles, skip: int) -> None:
+    """Its folder could not be synced: another record in its place would be taken for the batch after a restart."""
+    log = store.log("events", flush=Flush.sync())
+    log.append(b"own")
+    inbox = BatchInbox(files, Path("data"))
+    manifest = Manifest("events", None, "query", 0, 1)
+    manifest = replace(manifest, parts=write_parts(inbox, manifest, [b"a", b"b"]))
+    guard = inbox.guard()
+    assert inbox.hand_over(manifest)
+    guard.release()
+    files.fail("sync_dir", errno.EIO, pattern="data/incoming", skip=skip)
+    with pytest.raises(StorageError):
+        store.adopt()
+    with pytest.raises(WriterStopped):
+        log.append(b"more")
+    store.close()
+    again = holdfast.open("data", files=files, clock=SimClock(), background=False)
+    again.adopt()
+    assert again.log("events", flush=Flush.sync()).append(b"more") == 3
+    assert payloads(again, "events") == [b"own", b"a", b"b", b"more"]

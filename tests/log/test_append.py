@@ -205,6 +205,7 @@ def test_many_threads_appending_async_lose_and_invent_nothing(disk_store: Store)
     assert log.end == len(everything) == 8 * 2400
 
 
+@pytest.mark.usefixtures("without_gc_callbacks")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupts inside destructors
 def test_an_interrupt_in_the_middle_of_an_append_leaves_the_log_whole(disk_store: Store) -> None:
     """Signals come between any two bytecodes of the main thread, also between those of an append."""
@@ -239,7 +240,7 @@ def test_an_interrupt_in_the_middle_of_an_append_leaves_the_log_whole(disk_store
 
 
 def durable_end(log: Log) -> int:
-    place = log.durable_place()
+    place = log.appender.durable_place()
     assert place is not None
     return place[2]
 
@@ -254,9 +255,9 @@ def test_many_threads_that_write_roll_sync_and_rest_leave_every_record_in_its_pl
             try:
                 while not appending.is_set():
                     if action == "rest":
-                        log.rest(at_once=True)
+                        log.appender.rest(at_once=True)
                     else:
-                        getattr(log, action)()
+                        getattr(log.appender, action)()
             except BaseException as error:  # told to the test's own thread
                 failures.append(error)
 
@@ -287,7 +288,7 @@ def test_writing_out_what_is_to_be_safe_makes_it_safe(
 ) -> None:
     log = store.log("clicks", flush=Flush.sync())
     pending_block, _, _ = log.gather([b"1"], [], 1)
-    log.write_out()  # someone else does, before the caller of the append comes to it
+    log.appender.write_out()  # someone else does, before the caller of the append comes to it
     log.commit(pending_block)
     after = holdfast.open("data", files=files.after_crash(mode), clock=clock, background=False)
     assert [record.payload for record in after.log("clicks").read()] == [b"1"]

@@ -264,7 +264,7 @@ def test_after_a_failed_fsync_the_writer_stops_and_says_so(
         with pytest.raises(WriterStopped):
             store.close()
         store.close()
-    files._faults.clear()
+    files.heal()
     assert payloads(reopen())[0] == b"safe"
 
 

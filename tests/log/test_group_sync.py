@@ -10,10 +10,10 @@ import pytest
 
 import holdfast
 from holdfast import Flush, Log, Roll, Store, WriterStopped
-from holdfast.log.fsync import PendingSync
 from holdfast.log.snapshot import snapshot_logs
 from holdfast.testing import SimClock, SimFiles
 from tests.disks import PATIENCE_S, NotingFiles, SlowFiles
+from tests.log.internals import begin_sync, finish_sync
 
 ASYNC = Flush.async_()
 
@@ -23,7 +23,7 @@ def payloads(log: Log) -> list[bytes]:
 
 
 def durable_end(log: Log) -> int:
-    place = log.durable_place()
+    place = log.appender.durable_place()
     assert place is not None
     return place[2]
 
@@ -47,13 +47,13 @@ def test_what_was_appended_before_is_on_disk_and_what_came_meanwhile_is_not_prom
     def write_more(path: str) -> None:
         files.meanwhile = None
         log.append(b"meanwhile")
-        log.write_out()
+        log.appender.write_out()
 
     files.meanwhile = write_more
-    log.sync_without_notifying()
+    log.appender.sync_without_notifying()
     assert after_power_cut(files) == [b"first", b"before"]
     assert payloads(log) == [b"first", b"before", b"meanwhile"]
-    log.tell()
+    log.appender.tell()
     assert durable_end(log) == 2
     log.sync()
     assert durable_end(log) == 3
@@ -63,7 +63,7 @@ def test_what_was_appended_before_is_on_disk_and_what_came_meanwhile_is_not_prom
 def test_the_next_sync_takes_note_of_one_that_was_never_told(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=ASYNC)
     log.append(b"a")
-    log.sync_without_notifying()
+    log.appender.sync_without_notifying()
     syncs = sum(line.startswith("sync ") for line in files.trace)
     log.sync()
     assert sum(line.startswith("sync ") for line in files.trace) == syncs  # it is on disk already
@@ -76,10 +76,10 @@ def test_other_processes_are_told_by_tell(store: Store, reopen: Callable[..., St
     log.sync()
     reader = reopen(read_only=True).log("clicks")
     log.append(b"b")
-    log.sync_without_notifying()
+    log.appender.sync_without_notifying()
     reader.refresh()
     assert payloads(reader) == [b"a"]
-    log.tell(patient=True)
+    log.appender.tell(patient=True)
     reader.refresh()
     assert payloads(reader) == [b"a", b"b"]
 
@@ -87,7 +87,7 @@ def test_other_processes_are_told_by_tell(store: Store, reopen: Callable[..., St
 def test_under_durable_appends_it_is_a_sync_as_any(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=Flush.sync())
     log.append(b"a")
-    log.sync_without_notifying()
+    log.appender.sync_without_notifying()
     assert durable_end(log) == 1
     assert after_power_cut(files) == [b"a"]
 
@@ -95,40 +95,18 @@ def test_under_durable_appends_it_is_a_sync_as_any(store: Store, files: SimFiles
 def test_a_failure_stops_the_log_and_nothing_is_taken_for_durable(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=ASYNC)
     log.append(b"safe")
-    log.sync_without_notifying()
-    log.tell()
+    log.appender.sync_without_notifying()
+    log.appender.tell()
     log.append(b"doubtful")
     files.fail("sync", errno.EIO, pattern="*.data")
     with pytest.raises(WriterStopped, match="accepts no more writes"):
-        log.sync_without_notifying()
-    log.tell()
+        log.appender.sync_without_notifying()
+    log.appender.tell()
     assert durable_end(log) == 1
-    for write in (lambda: log.append(b"more"), log.sync, log.sync_without_notifying):
+    for write in (lambda: log.append(b"more"), log.sync, log.appender.sync_without_notifying):
         with pytest.raises(WriterStopped):
             write()
     assert after_power_cut(files) == [b"safe"]
-
-
-def begin(log: Log) -> PendingSync:
-    """What a thread does before it waits for the disk."""
-    writer = log._writer
-    assert writer is not None
-    with log._io:
-        log._write_out(sync=False, tell=False)
-        begun = writer.begin_sync()
-    assert begun is not None
-    return begun
-
-
-def finish(log: Log, begun: PendingSync) -> bool:
-    """And what it does then; whether the writer is well."""
-    writer = log._writer
-    assert writer is not None
-    if writer.await_disk(begun):
-        return True
-    with log._io, pytest.raises(WriterStopped):
-        log._stopping(writer.check)
-    return False
 
 
 def test_what_others_wrote_before_the_failure_is_not_confirmed_later(store: Store, files: SimFiles) -> None:
@@ -137,12 +115,12 @@ def test_what_others_wrote_before_the_failure_is_not_confirmed_later(store: Stor
     log.append(b"safe")
     log.sync()
     log.append(b"doubtful")
-    first = begin(log)
+    first = begin_sync(log)
     log.append(b"written meanwhile")
-    second = begin(log)
+    second = begin_sync(log)
     files.fail("sync", errno.EIO, pattern="*.data")
-    assert not finish(log, first)
-    assert not finish(log, second)
+    assert not finish_sync(log, first)
+    assert not finish_sync(log, second)
     with pytest.raises(WriterStopped):
         log.sync()
     assert durable_end(log) == 1
@@ -154,16 +132,16 @@ def test_what_was_confirmed_before_a_failure_is_handed_out_and_in_a_backup(store
     queue.put(b"a")
     log.sync()
     queue.put(b"confirmed")
-    first = begin(log)
+    first = begin_sync(log)
     queue.put(b"doubtful")
-    second = begin(log)
-    assert finish(log, first)  # and its thread goes on with another log, before it tells
+    second = begin_sync(log)
+    assert finish_sync(log, first)  # and its thread goes on with another log, before it tells
     files.fail("sync", errno.EIO, pattern="*.data")
-    assert not finish(log, second)
+    assert not finish_sync(log, second)
     (cut,), _ = snapshot_logs([log])
     assert cut.end == 2
     cut.unpin()
-    log.tell()
+    log.appender.tell()
     assert (log.end, durable_end(log)) == (3, 2)  # what was accepted is kept, and written again when the disk works
     assert [one.payload for one in iter(queue.get, None)] == [b"a", b"confirmed", b"doubtful"]
 
@@ -172,28 +150,28 @@ def test_whoever_writes_next_takes_note_of_a_sync(store: Store, reopen: Callable
     """It is left to them to tell of it."""
     log = store.log("clicks", flush=ASYNC)
     log.append(b"a")
-    log.sync_without_notifying()
+    log.appender.sync_without_notifying()
     log.append(b"b")
-    log.write_out()
+    log.appender.write_out()
     assert durable_end(log) == 1
     reader = reopen(read_only=True).log("clicks")
-    assert reader.kept_segments(durable=True)[-1].end == 1
+    assert reader.reader.segments(durable=True)[-1].end == 1
 
 
 def test_a_log_that_was_closed_meanwhile_stays_closed(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=ASYNC)
     log.append(b"a")
-    first = begin(log)
+    first = begin_sync(log)
     log.append(b"b")
-    second = begin(log)
+    second = begin_sync(log)
     files.fail("sync", errno.EIO, pattern="*.data", times=9)
-    assert not finish(log, first)
+    assert not finish_sync(log, first)
     with pytest.raises(WriterStopped):
         log.close()
-    assert not finish(log, second)
+    assert not finish_sync(log, second)
     assert log.closed
     done = len(files.trace)
-    log.tell(patient=True)
+    log.appender.tell(patient=True)
     assert files.trace[done:] == []
 
 
@@ -202,13 +180,13 @@ def test_a_segment_that_was_sealed_meanwhile_needs_no_sync(store: Store, files: 
     log = store.log("clicks", flush=ASYNC, roll=Roll.count(2))
     log.append(b"a")
     if reached:
-        log.sync_without_notifying()
+        log.appender.sync_without_notifying()
     log.append(b"b")
-    begun = begin(log)
+    begun = begin_sync(log)
     log.append(b"c")
     log.sync()
     done = len(files.trace)
-    assert finish(log, begun)
+    assert finish_sync(log, begun)
     assert files.trace[done:] == []
     assert after_power_cut(files) == [b"a", b"b", b"c"]
 
@@ -235,7 +213,7 @@ def syncing(log: Log, slow: SlowFiles) -> Iterator["Future[None]"]:
     """Inside, the disk works on all that was appended before."""
     slow.holding = True
     with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(log.sync_without_notifying)
+        result = pool.submit(log.appender.sync_without_notifying)
         slow.await_one()
         try:
             yield result
@@ -248,13 +226,13 @@ def test_others_append_write_and_read_while_the_disk_works(log: Log, slow: SlowF
     log.append(b"before")
     with syncing(log, slow) as result:
         log.append(b"meanwhile")
-        log.write_out()
+        log.appender.write_out()
         assert payloads(log) == [b"first", b"before", b"meanwhile"]
-        log.tell(patient=True)
+        log.appender.tell(patient=True)
         assert durable_end(log) == 1
         slow.go_on()
         result.result(PATIENCE_S)
-        log.tell()
+        log.appender.tell()
         assert durable_end(log) == 2
 
 
@@ -262,16 +240,16 @@ def test_a_second_one_waits_for_the_disk_and_not_for_the_first_ones_caller(log: 
     log.append(b"a")
     with syncing(log, slow) as first, ThreadPoolExecutor(1) as pool:
         log.append(b"b")
-        second = pool.submit(log.sync_without_notifying)
+        second = pool.submit(log.appender.sync_without_notifying)
         slow.go_on(holding=True)
         first.result(PATIENCE_S)
         slow.await_one()  # it is the second's turn, and the first is done
         assert not second.done()
         log.append(b"c")  # nobody has the I/O lock
-        log.write_out()
+        log.appender.write_out()
         slow.go_on()
         second.result(PATIENCE_S)
-        log.tell()
+        log.appender.tell()
         assert durable_end(log) >= 3
 
 
@@ -279,9 +257,9 @@ def test_a_second_one_waits_for_the_disk_and_not_for_the_first_ones_caller(log: 
 def test_a_file_is_not_closed_while_the_disk_works_on_it(log: Log, slow: SlowFiles, how: str) -> None:
     def roll() -> None:
         log.append(bytes(5000))
-        log.write_out()
+        log.appender.write_out()
 
-    ways = {"roll": roll, "rest": lambda: log.rest(at_once=True), "close": log.close}
+    ways = {"roll": roll, "rest": lambda: log.appender.rest(at_once=True), "close": log.close}
     log.append(b"before")
     with syncing(log, slow) as result, ThreadPoolExecutor(1) as pool:
         other = pool.submit(ways[how])
@@ -306,16 +284,16 @@ def test_what_a_thread_appended_is_on_disk_when_its_sync_returns_whatever_the_ot
             for turn in range(60):
                 mine = b"<%d %d>" % (number, turn)
                 log.append(mine + bytes(2000))
-                log.sync_without_notifying()
+                log.appender.sync_without_notifying()
                 if not files.holds(mine):
                     lost.append(mine)
-                log.tell(patient=bool(turn % 2))
+                log.appender.tell(patient=bool(turn % 2))
             return lost
 
         with ThreadPoolExecutor(4) as pool:
             assert [one for lost in pool.map(work, range(4)) for one in lost] == []
         assert len(log.segments()) > 3
-        log.tell(patient=True)
+        log.appender.tell(patient=True)
         assert durable_end(log) == log.end == 240
         for number in range(4):
             mine = [one for one in payloads(log) if one.startswith(b"<%d " % number)]

@@ -17,11 +17,12 @@ import pytest
 import holdfast
 from holdfast import Closed, Corrupt, Flush, Message, Retention, Roll, Store, WriterStopped
 from holdfast.base.checksum import crc32c
-from holdfast.base.files import File, Mode, SystemFiles, _UnsyncedFile
+from holdfast.base.files import File, Mode, SystemFiles
 from holdfast.log.block import open_block
-from holdfast.log.layout import HEADER_SIZE, parse_block_header
-from holdfast.log.pending_block import EncodedBlock, PendingBlock, frame, seal
+from holdfast.log.layout import HEADER_SIZE, EncodedBlock, frame, parse_block_header
+from holdfast.log.pending_block import PendingBlock, seal
 from holdfast.testing import SimClock, SimFiles
+from tests.log.internals import PlainFile, forget_locks, mapped_segments
 
 Reopen = Callable[..., Store]
 
@@ -88,7 +89,7 @@ def test_a_folder_whose_sync_failed_is_synced_by_the_next_try(files: SimFiles, c
             confirmed = True
             break
         except holdfast.StorageError:
-            files._locks.clear()
+            forget_locks(files)
     assert confirmed
     after = holdfast.open("data", files=files.after_crash("dropped"), clock=clock, background=False)
     assert payloads(after)[-1:] == [b"confirmed"]
@@ -121,10 +122,10 @@ def test_reading_backwards_opens_no_more_than_it_must(store: Store) -> None:
     for n in range(200):
         log.append(b"%d" % n)
     assert [record.sequence for record in log.read(198, reverse=True)] == [199, 198]
-    assert {segment.base for segment in log._segments if segment._memory is not None} <= {198, 199}
+    assert {segment.base for segment in mapped_segments(log)} <= {198, 199}
     for n in range(200):
         assert next(log.read(n, n + 1)).sequence == n
-    assert sum(segment._memory is not None for segment in log._segments) <= 64
+    assert len(mapped_segments(log)) <= 64
 
 
 def test_after_a_failed_fsync_the_store_can_be_opened_again(files: SimFiles, reopen: Reopen) -> None:
@@ -334,7 +335,7 @@ def test_what_recovery_keeps_is_durable_even_if_the_torn_tail_must_stay(store: S
     log.refresh()
     file = files.open(Path(data_file(files)), "w")
     file.write(b"torn" * 30, file.size())
-    files._locks.clear()
+    forget_locks(files)
     files.fail("*", errno.ENOSPC, pattern="*.torn*", times=3)
     again = holdfast.open("data", files=files, clock=SimClock(), background=False)
     seen = payloads(again)
@@ -387,7 +388,7 @@ def test_segments_made_after_crashes_never_share_an_id(files: SimFiles, clock: S
         log = holdfast.open("data", files=files, clock=clock, background=False).log("clicks", roll=Roll.count(1))
         log.append(b"x")
         log.sync()
-        ids += [segment.segment_id for segment in log._segments[-1:]]
+        ids += [segment.segment_id for segment in log.reader.segments()[-1:]]
         files = files.after_crash("dropped", seed=1)
     assert len(set(ids)) == 3
 
@@ -401,7 +402,7 @@ class Interrupted(SystemFiles):
     def open(self, path: Path, mode: Mode) -> File:
         disk = self
 
-        class OnIt(_UnsyncedFile):
+        class OnIt(PlainFile):
             __slots__ = ()
 
             def sync(self) -> None:
@@ -435,7 +436,7 @@ def test_a_failure_of_the_disk_is_known_though_a_signal_comes_before_it_can_be_s
     for _ in range(2):
         with pytest.raises(WriterStopped, match="fdatasync failed"):
             log.append(b"who can say")
-    store.detach_after_fork()
+    store.ending.detach_after_fork()
 
 
 @pytest.mark.usefixtures("plain_interrupts")
@@ -443,7 +444,7 @@ def test_an_interrupted_flush_does_not_keep_what_is_written_at_hand_for_good(tmp
     disk = Interrupted()
     with holdfast.open(tmp_path, files=disk, background=False) as store:
         queue = store.queue("work", flush=Flush.async_())
-        queue.log.limit_recent(1 << 20)
+        queue.log.appender.limit_recent(1 << 20)
         queue.put(b"0")
         queue.sync()
         queue.put(b"1")
@@ -453,4 +454,4 @@ def test_an_interrupted_flush_does_not_keep_what_is_written_at_hand_for_good(tmp
         for _ in range(50):
             queue.put(bytes(100_000))
             queue.log.sync()
-        assert queue.log.recent_bytes <= 1 << 20
+        assert queue.log.recent.bytes <= 1 << 20

@@ -150,4 +150,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=rounds(400, 100), stateful_step_count=30)
+TestLogMachine.settings = settings(max_examples=rounds(400, 50), stateful_step_count=30)

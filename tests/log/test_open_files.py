@@ -16,6 +16,7 @@ from holdfast.log.consumer_offsets import OffsetStore, Position, place_of
 from holdfast.log.snapshot import snapshot_logs
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles, crash_points
 from holdfast.testing.files import CrashMode
+from tests.log.internals import file_lock
 
 ASYNC = Flush.async_()
 SYNC = Flush.sync()
@@ -63,7 +64,7 @@ def test_as_many_logs_as_one_likes_have_the_files_of_one_open(tmp_path: Path, fl
         for turn in range(3):
             for log in logs:
                 assert log.append(b"%d" % turn) == turn
-                log.write_out()
+                log.appender.write_out()
                 assert len(open_files(tmp_path)) <= 3
         assert all(payloads(log) == [b"0", b"1", b"2"] for log in logs)
     with holdfast.open(tmp_path) as store:
@@ -123,7 +124,7 @@ def test_a_log_that_nobody_has_any_more_makes_room() -> None:
 def test_what_rests_was_on_disk_before(store: Store, files: SimFiles, clock: SimClock, mode: CrashMode) -> None:
     log = store.log("clicks", flush=ASYNC)
     log.append(b"1")
-    log.write_out()
+    log.appender.write_out()
     store.log("other", flush=SYNC).append(b"2")
     after = files.after_crash(mode)
     assert payloads(holdfast.open("data", files=after, clock=clock, background=False).log("clicks")) == [b"1"]
@@ -132,7 +133,7 @@ def test_what_rests_was_on_disk_before(store: Store, files: SimFiles, clock: Sim
 def test_what_is_only_gathered_is_written_when_the_log_wakes(store: Store) -> None:
     log = store.log("clicks", flush=ASYNC)
     log.append(b"1")
-    log.write_out()
+    log.appender.write_out()
     log.append(b"2")
     store.log("other", flush=SYNC).append(b"x")
     assert payloads(log) == [b"1", b"2"]
@@ -143,7 +144,7 @@ def test_when_the_disk_fails_before_a_log_rests_that_log_stops_and_the_other_goe
 ) -> None:
     log, other = store.log("clicks", flush=ASYNC), store.log("other", flush=SYNC)
     log.append(b"1")
-    log.write_out()
+    log.appender.write_out()
     files.fail("sync", errno.EIO, pattern="*clicks*")
     assert other.append(b"x") == 0
     with pytest.raises(WriterStopped, match="fdatasync failed"):
@@ -156,17 +157,17 @@ def test_when_the_disk_fails_before_a_log_rests_that_log_stops_and_the_other_goe
 def test_a_log_rests_only_between_writes(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=SYNC)
     log.append(b"1")
-    with log._io:
-        log.rest(at_once=True)
+    with file_lock(log):
+        log.appender.rest(at_once=True)
         assert len(files.open_limit) == 1
-    log.rest(at_once=True)
+    log.appender.rest(at_once=True)
     assert len(files.open_limit) == 0
 
 
 def test_what_happens_on_one_disk_is_no_matter_of_another(tmp_path: Path, store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=ASYNC)
     log.append(b"1")
-    log.write_out()
+    log.appender.write_out()
     files.crash_at(files.operations + 1)
     with holdfast.open(tmp_path / "elsewhere", background=False) as other:
         for name in "abc":
@@ -177,7 +178,7 @@ def test_what_happens_on_one_disk_is_no_matter_of_another(tmp_path: Path, store:
 def test_too_many_open_files_fail_one_append_and_no_more(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=SYNC)
     log.append(b"1")
-    log.rest(at_once=True)
+    log.appender.rest(at_once=True)
     files.fail("open", errno.EMFILE, pattern="*.index")
     with pytest.raises(StorageError):
         log.append(b"2")
@@ -192,10 +193,10 @@ def test_zeros_that_were_written_ahead_are_there_when_the_log_wakes_and_gone_whe
     for n in range(20):
         log.append(b"%d" % n)
     before = len(files.content(name_of(files, "clicks", ".data")))
-    log.rest(at_once=True)
+    log.appender.rest(at_once=True)
     log.append(b"20")
     assert len(files.content(name_of(files, "clicks", ".data"))) == before > log.segments()[-1].bytes
-    log.rest(at_once=True)
+    log.appender.rest(at_once=True)
     end = log.segments()[-1].bytes
     store.close()
     assert len(files.content(name_of(files, "clicks", ".data"))) == end
@@ -205,13 +206,13 @@ def test_a_log_that_rested_rolls_and_seals_as_any_other(store: Store, reopen: Ca
     log = store.log("clicks", flush=SYNC, roll=Roll.count(3), index_interval=1)
     for n in range(10):
         log.append(b"%d" % n)
-        log.rest(at_once=True)
+        log.appender.rest(at_once=True)
     assert [segment.records for segment in log.segments()] == [3, 3, 3, 1]
     assert not log.verify().damage
     store.close()
     log = reopen().log("clicks")
     assert payloads(log) == [b"%d" % n for n in range(10)]
-    assert all(segment.index.sealed for segment in log.kept_segments())
+    assert all(segment.index.sealed for segment in log.reader.segments())
 
 
 # What others do to its files meanwhile.
@@ -225,7 +226,7 @@ def test_an_index_that_was_taken_away_meanwhile_is_made_anew(
         log.append(b"%d" % n)
     index = name_of(files, "clicks", ".index")
     before = bytes(files.content(index))
-    log.rest(at_once=True)
+    log.appender.rest(at_once=True)
     files.remove(Path(index))
     log.append(b"5")
     assert bytes(files.content(index)).startswith(before)
@@ -236,7 +237,7 @@ def test_an_index_that_was_taken_away_meanwhile_is_made_anew(
 def test_a_segment_that_was_cut_meanwhile_takes_no_more_writes(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=SYNC)
     log.append(b"1")
-    log.rest(at_once=True)
+    log.appender.rest(at_once=True)
     del files.content(name_of(files, "clicks", ".data"))[70:]
     with pytest.raises(WriterStopped, match="was truncated to 70 bytes"):
         log.append(b"2")
@@ -245,7 +246,7 @@ def test_a_segment_that_was_cut_meanwhile_takes_no_more_writes(store: Store, fil
 def test_a_reader_beside_it_sees_what_was_written_before_and_after(store: Store, reopen: Callable[..., Store]) -> None:
     log = store.log("clicks", flush=SYNC)
     log.append(b"1")
-    log.rest(at_once=True)
+    log.appender.rest(at_once=True)
     reader = reopen(read_only=True).log("clicks")
     assert payloads(reader) == [b"1"]
     log.append(b"2")
@@ -269,7 +270,7 @@ class TakingTurns:
         for turn in range(3):
             payload = b"%d" % turn
             late.append(payload)
-            late.write_out()
+            late.appender.write_out()
             rolls.append(payload)
             assert len(files.open_limit) == 1  # so the other one rests, and all of it is on disk
             self.confirmed["async"].append(payload)
@@ -313,7 +314,7 @@ def test_many_threads_on_many_logs_wait_for_nobody_in_a_circle(tmp_path: Path, m
                 for n in range(120):
                     log = logs[(start * 3 + n) % len(logs)]
                     log.append(b"%d" % start)
-                    log.write_out()
+                    log.appender.write_out()
             except BaseException as failure:
                 failures.append(failure)
 
@@ -346,7 +347,7 @@ def test_a_forked_child_lets_the_logs_of_its_parent_alone(tmp_path: Path) -> Non
     with holdfast.open(tmp_path / "parent") as store:
         log = store.log("clicks", flush=ASYNC)
         log.append(b"1")
-        log.write_out()
+        log.appender.write_out()
         child = os.fork()
         if child == 0:
             status = 1
@@ -474,11 +475,11 @@ def test_what_was_made_durable_untold_is_told_also_when_the_log_rests_by_then(
     log.sync()
     reader = reopen(read_only=True).log("quiet")
     log.append(b"b")
-    log.sync_without_notifying()
+    log.appender.sync_without_notifying()
     store.log("loud", flush=ASYNC).append_many([b"x"])
     store.log("loud").sync()  # there is room for one
-    log.tell()
+    log.appender.tell()
     reader.refresh()
     assert payloads(reader) == [b"a", b"b"]
     log.close()
-    log.tell()  # nobody is left to be told
+    log.appender.tell()  # nobody is left to be told

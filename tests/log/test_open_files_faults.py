@@ -3,15 +3,18 @@
 import errno
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast import Flush, StorageError, WriterStopped
-from holdfast.base.files import File, Mode, SystemFiles, _UnsyncedFile
+from holdfast import Flush, StorageError, Store, WriterStopped
+from holdfast.base.files import File, Mode, SystemFiles
 from holdfast.base.open_files import AWAKE
-from holdfast.log.snapshot import snapshot_logs
+from holdfast.log.snapshot import LogSnapshot, snapshot_logs
+from tests.interrupts import Interrupted, Interrupts
+from tests.log.internals import PlainFile
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +47,7 @@ class Unreliable(SystemFiles):
     def open(self, path: Path, mode: Mode) -> File:
         outer = self
 
-        class OnIt(_UnsyncedFile):
+        class OnIt(PlainFile):
             __slots__ = ()
 
             def sync(self) -> None:
@@ -70,4 +73,28 @@ def test_a_sync_that_fails_while_a_log_is_cleared_stops_it_though_its_files_are_
     other.append(b"now that one rests")
     with pytest.raises(WriterStopped):
         log.append(b"not known to be safe")
-    store.detach_after_fork()
+    store.ending.detach_after_fork()
+
+
+def test_an_interrupted_cut_leaves_neither_a_pin_nor_a_lock(store: Store) -> None:
+    logs = [store.log(name, flush=Flush.async_()) for name in ("a", "b")]
+    cuts: list[LogSnapshot] = []
+
+    def cut() -> None:
+        try:  # noqa: SIM105 - `suppress` would be interrupted too
+            cuts.extend(snapshot_logs(logs)[0])
+        except Interrupted:
+            pass
+
+    with ThreadPoolExecutor(1) as other:
+        for place in range(1000):
+            interrupts = Interrupts(place)
+            interrupts.run(cut)
+            while cuts:
+                cuts.pop().unpin()
+            assert not any(log.retention.pinned for log in logs), interrupts.where
+            for log in logs:
+                assert other.submit(log.append, b"x").result(60) == place, interrupts.where
+            if not interrupts.raised:
+                break
+    assert place > 20

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.checksum import crc32c
-from holdfast.log.layout import COLUMNS
-from holdfast.log.pending_block import PendingBlock, seal
+from holdfast.log.block import open_block
+from holdfast.log.layout import COLUMNS, HEADER_SIZE, frame, parse_block_header
+from holdfast.log.pending_block import PendingBlock, PendingBlockSpan, seal
+from holdfast.log.record_batch import BlockSpan
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -98,3 +100,21 @@ def test_large_payloads_are_checked_as_small_ones_are(sizes: list[int]) -> None:
     assert sealed.payload_crc == crc32c(whole)
     checks = struct.pack(f"<{len(sizes)}I", *map(crc32c, pending_block.payloads))
     assert sealed.columns == padded(offsets(pending_block.payloads)) + padded(checks)
+
+
+@given(pending_blocks(), st.booleans(), st.data())
+def test_a_part_of_a_block_has_the_same_columns_in_memory_and_on_disk(
+    pending_block: PendingBlock, plain: bool, data: st.DataObject
+) -> None:
+    kept = {} if plain else {name: values for name, values in pending_block.extras.items() if values}
+    pending_block.extras = kept
+    raw = bytes(HEADER_SIZE) + b"".join(frame(seal(pending_block, 0, None), HEADER_SIZE, 0, 1))
+    header = parse_block_header(raw, HEADER_SIZE, HEADER_SIZE, len(raw))
+    assert header is not None
+    first = data.draw(st.integers(pending_block.first, pending_block.end - 1))
+    end = data.draw(st.integers(first + 1, pending_block.end))
+    near = PendingBlockSpan(pending_block, first, end)
+    far = BlockSpan(open_block(memoryview(raw), header), first, end)
+    assert near.columns() == far.columns()
+    assert near.is_plain == far.is_plain == (not kept)
+    assert near.lost() == far.lost() == []

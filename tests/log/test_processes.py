@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import Flush, Log, Retention, Roll, Store
 from holdfast.testing import SimFiles
+from tests.log.internals import writer_of
 
 
 def python(code: str, *arguments: object) -> "subprocess.Popen[str]":
@@ -138,7 +139,7 @@ def test_a_batch_log_is_flushed_without_another_call(tmp_path: Path) -> None:
         reader = holdfast.open(tmp_path, read_only=True).log("clicks")
         assert next(reader.tailer().follow(wait=20)).payload == b"x"
         deadline = time.monotonic() + 180
-        while log._writer is not None and log._writer.durable_end < 1:
+        while writer_of(log).durable_end < 1:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         # Asleep by now, or soon: the next append must wake it again.

@@ -61,7 +61,7 @@ def test_the_background_recovers_a_log_that_nobody_appends_to(
 ) -> None:
     log = store.log("clicks", flush=flush)
     log.append(b"a")
-    log.write_out()
+    log.appender.write_out()
     log.append(b"b")
     files.fail("sync", errno.EIO, pattern="*.data", times=3)
     with pytest.raises(WriterStopped):
@@ -69,7 +69,7 @@ def test_the_background_recovers_a_log_that_nobody_appends_to(
     for _ in range(4):
         clock.advance(1)
         store.tick()
-    assert not log.suspended
+    assert not log.appender.suspended
     log.sync()
     assert after_power_cut(files, flush) == [b"a", b"b"]
 
@@ -81,7 +81,7 @@ def test_closing_after_a_failed_fdatasync_writes_all_that_was_accepted(
     log = store.log("clicks", flush=flush)
     for payload in (b"a", b"b", b"c"):
         log.append(payload)
-        log.write_out()
+        log.appender.write_out()
     files.fail("sync", errno.EIO, pattern="*.data")
     with pytest.raises(WriterStopped):
         log.sync()
@@ -115,7 +115,7 @@ def test_a_write_that_could_not_be_undone_is_cut_off_when_the_log_goes_on(
     files.fail("truncate", errno.EIO, pattern="*.data")
     with pytest.raises(WriterStopped):
         log.append(bytes(200))
-        log.write_out()
+        log.appender.write_out()
     files.capacity = None
     clock.advance(1)
     log.append(b"after")
@@ -132,7 +132,7 @@ def test_what_the_page_cache_has_lost_after_a_failed_fdatasync_is_never_taken_fo
     log.append(b"safe")
     log.sync()
     log.append(b"lost")
-    log.write_out()
+    log.appender.write_out()
     files.fail("sync", errno.EIO, pattern="*.data")
     with pytest.raises(WriterStopped):
         log.sync()

@@ -247,8 +247,8 @@ def test_a_segment_is_past_when_all_records_in_it_are_older_than_the_moment(stor
     clock.advance(5)
     log.append(b"last")
     written = next(log.read(1)).timestamp
-    assert not log.is_past(written)
-    assert log.is_past(written + 1)
+    assert not log.appender.is_past(written)
+    assert log.appender.is_past(written + 1)
 
 
 def test_a_segment_without_records_is_never_past(store: Store, clock: SimClock) -> None:
@@ -256,6 +256,6 @@ def test_a_segment_without_records_is_never_past(store: Store, clock: SimClock) 
     log.append(b"first")
     clock.advance(60)
     store.tick()
-    log.retire()
+    log.retention.retire()
     assert (log.start, log.end) == (1, 1)
-    assert not log.is_past(clock.time_ns() + 1)
+    assert not log.appender.is_past(clock.time_ns() + 1)

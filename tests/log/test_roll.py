@@ -12,7 +12,7 @@ from holdfast.testing import SimClock, SimFiles
 
 
 def counts(store: Store, name: str = "clicks") -> list[int]:
-    segments = store.log(name)._segments
+    segments = store.log(name).reader.segments()
     return [(segment.end or 0) - segment.base for segment in segments]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from holdfast import Delivery, Flush, Queue
+from tests.queue.internals import waiters_of
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def until_waiting(queue: Queue, count: int = 1) -> None:
     """Wait until so many calls wait for messages."""
-    until(lambda: len(queue._waiters.line) == count)
+    until(lambda: len(waiters_of(queue).line) == count)
 
 
 def got(queue: Queue, **options: Any) -> Delivery:

@@ -12,6 +12,7 @@ import pytest
 from holdfast import Closed, Delivery, Flush, InvalidArgument, Message, Queue, Store
 from holdfast.queue.async_lease import AsyncLeases
 from holdfast.queue.waiters import shares
+from tests.queue.internals import at_work, is_dealing, take_only_poll, waiters_of
 
 PATIENCE_S = 120.0
 
@@ -37,7 +38,7 @@ async def waiting(polls: AsyncLeases, count: int, **options: Any) -> "asyncio.Ta
     """A poll that is in line, and was not served at once."""
     before = len(polls)
     task = asyncio.create_task(polls.lease(count, **options))
-    await until(lambda: len(polls) == before + 1 and not polls._deals)
+    await until(lambda: len(polls) == before + 1 and not is_dealing(polls))
     return task
 
 
@@ -200,8 +201,8 @@ def test_a_poll_that_is_cancelled_at_any_moment_of_its_dealing_leaves_every_mess
             try:
                 queue.ack(await task)
             except asyncio.CancelledError:
-                while polls._at_work:
-                    await asyncio.wait(set(polls._at_work))
+                while at_work(polls):
+                    await asyncio.wait(set(at_work(polls)))
                 (left,) = queue.lease(2)
                 assert (left.payload, left.attempt) == (b"%d" % turn, 1)
                 left.ack()
@@ -215,10 +216,9 @@ def test_an_answer_that_nobody_takes_any_more_is_given_back(queue: Queue) -> Non
     async def test() -> None:
         polls = AsyncLeases(queue)
         task = await waiting(polls, 1)
-        (poll,) = polls._line
-        polls._line.clear()
+        answer = take_only_poll(polls)
         queue.put(b"a")
-        poll.answer.set_result(queue.lease(1))
+        answer.set_result(queue.lease(1))
         task.cancel()  # it was answered, and has not run since
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -254,12 +254,12 @@ def test_one_message_does_not_walk_the_whole_line(queue: Queue, monkeypatch: pyt
         looked.append(len(demands))
         return shares(demands, available)
 
-    monkeypatch.setattr("holdfast.queue.async_lease.shares", noted)
+    monkeypatch.setattr("holdfast.queue.dispatcher.shares", noted)
 
     async def test() -> None:
         polls = AsyncLeases(queue)
         tasks = [asyncio.create_task(polls.lease(1)) for _ in range(500)]
-        await until(lambda: len(polls) == 500 and not polls._deals)
+        await until(lambda: len(polls) == 500 and not is_dealing(polls))
         for _ in range(3):
             queue.put(b"a")
         await until(lambda: len(polls) == 497)
@@ -274,7 +274,7 @@ def test_polls_beside_threads_that_wait_get_their_turn(queue: Queue) -> None:
     async def test() -> None:
         polls = AsyncLeases(queue)
         thread = asyncio.create_task(asyncio.to_thread(queue.lease, 1, wait=PATIENCE_S))
-        await until(lambda: len(queue._waiters.line) == 1)
+        await until(lambda: len(waiters_of(queue).line) == 1)
         task = await waiting(polls, 1)
         queue.put_many([b"a", b"b"])
         assert sorted(payloads(await task) + payloads(await thread)) == [b"a", b"b"]
@@ -308,12 +308,12 @@ def test_a_queue_that_is_deleted_sends_its_polls_away(disk_store: Store, queue: 
 
 
 def test_a_queue_without_polls_is_not_listened_to_for_long(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.queue.async_lease._WATCH_S", 0.02)
+    monkeypatch.setattr("holdfast.queue.async_lease.WATCH_S", 0.02)
 
     async def test() -> None:
         polls = AsyncLeases(queue)
         assert await polls.lease(1, wait=0) == []
-        await until(lambda: not queue._waiters.listeners)
+        await until(lambda: not waiters_of(queue).listeners)
         task = await waiting(polls, 1)
         queue.put(b"a")
         assert payloads(await task) == [b"a"]

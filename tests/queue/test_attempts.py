@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from holdfast.queue import attempts
 from holdfast.queue.attempts import AttemptLog, Failure
 from holdfast.state.simulated import MemoryState
+from tests.tiers import examples
 
 PREFIX = b"failures"
 TOP = 40
@@ -73,7 +74,7 @@ class FailuresMachine(RuleBasedStateMachine):
 
 
 TestFailures = FailuresMachine.TestCase
-TestFailures.settings = settings(max_examples=80, stateful_step_count=30)
+TestFailures.settings = settings(max_examples=examples(80), stateful_step_count=30)
 
 
 def test_half_of_an_emoji_in_a_reason_comes_back_as_it_was() -> None:

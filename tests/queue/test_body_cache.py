@@ -11,10 +11,10 @@ import holdfast
 from holdfast import Flush, Message, Queue, Store
 from holdfast.base.errors import InvalidArgument
 from holdfast.log.layout import BlockHeader, parse_block_header
-from holdfast.log.writer import SegmentWriter
 from holdfast.queue import body_cache
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
+from tests.queue.internals import before_publishing, bodies_of, pages_of
 
 ASYNC = Flush.async_()
 
@@ -63,13 +63,13 @@ def test_messages_that_were_put_singly_are_found_without_a_walk_to_each(
 def test_pages_are_bounded_in_records_and_in_bytes(disk_store: Store) -> None:
     queue = backlog(disk_store, 1000, 10_000)
     numbers(queue, 1000)
-    sizes = [sum(map(len, page.payloads)) for page in queue._bodies._pages.values()]
+    sizes = [sum(map(len, page.payloads)) for page in pages_of(queue).values()]
     assert max(sizes) <= body_cache.PAGE_BYTES
     small = disk_store.queue("small", flush=ASYNC)
     small.put_many([b"x"] * 1000)
     small.sync()
     small.lease(1000)
-    assert {len(page.payloads) for page in small._bodies._pages.values()} <= {256, 1000 % 256}
+    assert {len(page.payloads) for page in pages_of(small).values()} <= {256, 1000 % 256}
 
 
 def test_a_body_larger_than_a_page_is_a_page_of_its_own(disk_store: Store) -> None:
@@ -82,17 +82,17 @@ def test_a_body_larger_than_a_page_is_a_page_of_its_own(disk_store: Store) -> No
         queue.page_out()
         queue.void_leases("again")
     assert [message.payload for message in queue.lease(3)] == large
-    assert {len(page.payloads) for page in queue._bodies._pages.values()} == {1}
+    assert {len(page.payloads) for page in pages_of(queue).values()} == {1}
 
 
 def test_no_more_is_cached_than_the_limit_allows(disk_store: Store) -> None:
     queue = backlog(disk_store, 4000, 1000, starvation=None)
     queue.cache_limit = 1 << 20
     for sequence in range(0, 4000, 37):  # here and there, so that no page is passed
-        queue._bodies.page(sequence * 7 % 4000)
+        bodies_of(queue).page(sequence * 7 % 4000)
         assert queue.cached_bytes <= (1 << 20) + 300_000
     queue.cache_limit = 0
-    assert len(queue._bodies._pages) == 1
+    assert len(pages_of(queue)) == 1
     assert numbers(queue, 4000) == list(range(4000))
 
 
@@ -100,10 +100,10 @@ def test_pages_that_are_used_stay_and_the_others_go(disk_store: Store) -> None:
     queue = backlog(disk_store, 4000, 1000)
     queue.cache_limit = 1 << 20
     for sequence in range(0, 4000, 300):
-        queue._bodies.page(0)
-        queue._bodies.page(sequence)
-    assert 0 in queue._bodies._pages
-    assert 300 not in queue._bodies._pages
+        bodies_of(queue).page(0)
+        bodies_of(queue).page(sequence)
+    assert 0 in pages_of(queue)
+    assert 300 not in pages_of(queue)
 
 
 def test_the_limit_covers_what_was_just_put(disk_store: Store) -> None:
@@ -205,20 +205,17 @@ def test_a_draft_that_readers_do_not_find_in_the_segment_yet_stays_at_hand(
     disk_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = disk_store.queue("work", flush=ASYNC)
-    publish = SegmentWriter._publish
     found: list[int] = []
 
     # As another thread may: it is written, and not yet shown.
-    def look_and_publish(writer: SegmentWriter, *, tell: bool = True) -> None:
-        if writer is queue.log._writer:
-            queue.log.limit_recent(0)
-            found.append(queue.stats().ready)
-        publish(writer, tell=tell)
+    def look() -> None:
+        queue.log.appender.limit_recent(0)
+        found.append(queue.stats().ready)
 
-    monkeypatch.setattr(SegmentWriter, "_publish", look_and_publish)
+    before_publishing(queue.log, look, monkeypatch)
     for count in range(1, 4):
         queue.put(b"x")
-        queue.log.write_out()
+        queue.log.appender.write_out()
         assert found[-1] == queue.stats().ready == count
 
 

@@ -10,7 +10,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.queue.byte_accounting import PayloadSizes
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import Call, got
-from tests.queue.inside import open_sim, tiny_limits
+from tests.queue.internals import open_sim, state_of, tiny_limits
 
 
 def payloads(messages: list[Delivery]) -> list[bytes]:
@@ -126,7 +126,7 @@ class Counted:
         self.queue = self.store.queue("work", flush=self.flush, max_bytes=10**6, backoff=Backoff(base=0, cap=0))
 
     def expected(self) -> int:
-        queue_state = self.queue.queue_state
+        queue_state = state_of(self.queue)
         waiting = [id for level in queue_state.ready.levels for span in level for id in range(*span)]
         waiting += [id for _, id, _ in queue_state.delayed]
         return sum(self.sizes[id] for id in waiting)
@@ -183,7 +183,7 @@ def test_the_bytes_are_exact_whatever_happens(seed: int, flush: Flush) -> None:
         held: list[Delivery] = []
         for _ in range(80):
             work.step(random, held)
-            queue_state = work.queue.queue_state
+            queue_state = state_of(work.queue)
             work.queue.waiting()
             assert queue_state.waiting_bytes == work.expected(), f"seed {seed}"
             queue_state.check()

@@ -10,7 +10,7 @@ from holdfast.base.errors import InvalidArgument, StorageError
 from holdfast.queue.dead_letter_forwarder import ForwardedLetter
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
-from tests.queue.inside import open_sim
+from tests.queue.internals import open_sim, state_of
 from tests.tiers import crash_sample
 
 TARGET = "amqp-dlx:away"
@@ -193,9 +193,9 @@ class Forwarded:
         again: list[ForwardedLetter] = []
         store.forward("amqp-dlx:", lambda queue, target, letters: again.extend(letters))
         queue = opened(store, max_attempts=None)
-        queue.queue_state.check()
+        state_of(queue).check()
         store.tick()
-        assert not queue.queue_state.moving
+        assert not state_of(queue).moving
         known = {letter.id for letter in before}
         assert all(letter.doubtful for letter in again if letter.id in known), "it came twice and nobody was told"
         moved_at = {letter.id: letter.moved_at for letter in before}

@@ -9,6 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from holdfast.queue import dedup
 from holdfast.queue.dedup import Dedup
 from holdfast.state.simulated import MemoryState
+from tests.queue.internals import recent_ids
+from tests.tiers import examples
 
 PREFIX = b"dedupped"
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"i", b"t"])
@@ -113,7 +115,7 @@ class DedupMachine(RuleBasedStateMachine):
         self.save(True)
         assert self.dedup.count == 0
         assert list(self.state.scan("dedup")) == []
-        assert not self.dedup._recent
+        assert not recent_ids(self.dedup)
 
     @invariant()
     def it_is_bounded(self) -> None:
@@ -127,9 +129,9 @@ class ShortDedupMachine(DedupMachine):
 
 
 TestDedup = DedupMachine.TestCase
-TestDedup.settings = settings(max_examples=150, stateful_step_count=40)
+TestDedup.settings = settings(max_examples=examples(150), stateful_step_count=40)
 TestShortDedup = ShortDedupMachine.TestCase
-TestShortDedup.settings = settings(max_examples=150, stateful_step_count=40)
+TestShortDedup.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
 def test_a_count_that_was_kept_wrong_does_not_keep_ids_out() -> None:

@@ -11,6 +11,8 @@ from holdfast.queue import delayed
 from holdfast.queue.delayed import Delayed
 from holdfast.queue.state_keys import after
 from holdfast.state.simulated import MemoryState
+from tests.queue.internals import rows_of_delayed
+from tests.tiers import examples
 
 PREFIX = b"delayed!"
 FAMILY = "visibility_index"
@@ -142,7 +144,7 @@ class DelayedMachine(RuleBasedStateMachine):
 
 
 TestDelayed = DelayedMachine.TestCase
-TestDelayed.settings = settings(max_examples=150, stateful_step_count=40)
+TestDelayed.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
 def test_with_the_clock_set_back_nothing_comes_early_and_nothing_is_lost() -> None:
@@ -170,7 +172,7 @@ def restored_over(entries: list[Entry], count: int, elsewhere: set[int] = frozen
 
 
 def save(waiting: Delayed) -> list[tuple[bytes, bytes]]:
-    state = waiting._state
+    state = rows_of_delayed(waiting)
     assert isinstance(state, MemoryState)
     batch = state.transaction()
     waiting.save(batch)

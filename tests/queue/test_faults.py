@@ -15,6 +15,7 @@ import holdfast
 from holdfast import Backoff, Delivery, DiskFull, Flush, LeaseLost, Message, Queue, StorageError, Store, WriterStopped
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles
 from tests.queue.calls import ALL_MODES
+from tests.queue.internals import state_of
 
 Reopen = Callable[..., Store]
 LOG = "data/logs/orders/*.data"
@@ -77,18 +78,18 @@ def test_a_change_on_a_full_disk_fails_and_has_not_happened(
     queue: Queue, files: SimFiles, clock: SimClock, reopen: Reopen, store: Store, change: str
 ) -> None:
     held = queue.lease(2)
-    before = queue.queue_state.describe()
+    before = state_of(queue).describe()
     files.fail("write", errno.ENOSPC, pattern=JOURNAL)
     with pytest.raises(DiskFull, match="Free some space"):
         CHANGES[change](queue, held)
     assert where(queue) == (4, 0, 2)
-    assert queue.queue_state.describe() == before
+    assert state_of(queue).describe() == before
     CHANGES[change](queue, held)  # there is room again
-    assert queue.queue_state.describe() != before
-    queue.queue_state.check()
-    after = queue.queue_state.describe()
+    assert state_of(queue).describe() != before
+    state_of(queue).check()
+    after = state_of(queue).describe()
     store.close()
-    assert reopen().queue("orders").queue_state.describe() == after
+    assert state_of(reopen().queue("orders")).describe() == after
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -96,12 +97,12 @@ def test_what_failed_on_a_full_disk_has_not_happened_after_a_restart_either(
     queue: Queue, files: SimFiles, reopen: Reopen, store: Store, change: str
 ) -> None:
     held = queue.lease(2)
-    before = queue.queue_state.describe()
+    before = state_of(queue).describe()
     files.fail("write", errno.ENOSPC, pattern=JOURNAL)
     with pytest.raises(DiskFull):
         CHANGES[change](queue, held)
     store.close()
-    assert reopen().queue("orders").queue_state.describe() == before
+    assert state_of(reopen().queue("orders")).describe() == before
 
 
 def test_messages_of_expired_leases_come_back_when_there_is_room(
@@ -180,7 +181,7 @@ def test_a_queue_that_could_not_be_opened_again_has_lost_nothing(
     queue: Queue, files: SimFiles, store: Store, reopen: Reopen, skip: int
 ) -> None:
     queue.ack(queue.lease(2))
-    before = queue.queue_state.describe()
+    before = state_of(queue).describe()
     store.close()
     again = reopen()
     files.fail("*", errno.EIO, pattern="data/*", skip=skip)
@@ -188,8 +189,8 @@ def test_a_queue_that_could_not_be_opened_again_has_lost_nothing(
         queue = again.queue("orders")
     except StorageError:
         queue = again.queue("orders")
-    files._faults.clear()
-    assert queue.queue_state.describe() == before
+    files.heal()
+    assert state_of(queue).describe() == before
 
 
 # A failed fsync.
@@ -322,7 +323,7 @@ def test_a_state_that_is_gone_is_built_anew(tmp_path: Path, loss: str) -> None:
         queue.ack(queue.lease(20))
         queue.nack(queue.lease(10), "no")
         queue.lease(10, lease=3600)
-        before = queue.queue_state.describe()
+        before = state_of(queue).describe()
     for path in sorted((tmp_path / "state").iterdir()):
         if loss == "deleted":
             path.unlink()
@@ -330,7 +331,7 @@ def test_a_state_that_is_gone_is_built_anew(tmp_path: Path, loss: str) -> None:
             path.write_bytes(b"no longer what it was")
     with holdfast.open(tmp_path) as store:
         queue = store.queue("orders")
-        assert queue.queue_state.describe() == before
+        assert state_of(queue).describe() == before
         assert [queue.put(b"again", dedup=f"{n}") for n in range(50)] == list(range(200, 250))
 
 
@@ -341,6 +342,7 @@ class Interrupted(BaseException):
     """What a signal's handler raises, as Ctrl-C does."""
 
 
+@pytest.mark.usefixtures("without_gc_callbacks")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupts inside destructors
 @pytest.mark.parametrize("flush", ALL_MODES, ids=lambda flush: flush.mode)
 def test_an_interrupt_in_the_middle_of_anything_leaves_the_queue_whole(tmp_path: Path, flush: Flush) -> None:
@@ -393,18 +395,18 @@ def test_an_interrupt_in_the_middle_of_anything_leaves_the_queue_whole(tmp_path:
     assert interrupts > 20
     queue.sync()  # with puts that were cut off after they were gathered: they may come or not
     queue.stats()
-    queue.queue_state.check()
+    state_of(queue).check()
     left: set[int] = set()
     while messages := queue.lease(1000, lease=60, wait=1):
         left |= {message.id for message in messages}
         queue.ack(messages)
     assert not left & acked, "an acked message came back"
     assert put <= left | doubtful, "a confirmed message is gone"
-    queue.queue_state.check()
-    described = queue.queue_state.describe()
+    state_of(queue).check()
+    described = state_of(queue).describe()
     store.close()
     with holdfast.open(tmp_path) as store:
-        assert store.queue("orders", flush=flush).queue_state.describe() == described
+        assert state_of(store.queue("orders", flush=flush)).describe() == described
 
 
 # All of it.
@@ -447,7 +449,7 @@ def test_whatever_fails_nothing_confirmed_is_lost_and_nothing_acked_comes_back(f
                     queue.checkpoint()
         except StorageError:
             failures += 1
-        queue.queue_state.check()
+        state_of(queue).check()
     assert failures > 5
     files.capacity = None
     store.close()

@@ -8,6 +8,7 @@ import pytest
 import holdfast
 from holdfast import DiskFull, Flush, Queue, StorageError, Store
 from holdfast.testing import SimClock, SimFiles
+from tests.queue.internals import state_of
 
 Reopen = Callable[..., Store]
 JOURNAL = "data/journals/orders/*.data"
@@ -47,7 +48,7 @@ def test_nothing_acked_is_delivered_again_while_the_state_cannot_be_read_again(
 def test_a_reload_that_fails_at_any_operation_is_made_again_whole(
     queue: Queue, files: SimFiles, store: Store, clock: SimClock, failing: int
 ) -> None:
-    before = queue.queue_state.describe()
+    before = state_of(queue).describe()
     files.fail("write", errno.ENOSPC, pattern=JOURNAL)
     with pytest.raises(DiskFull):
         queue.lease(1)
@@ -58,8 +59,8 @@ def test_a_reload_that_fails_at_any_operation_is_made_again_whole(
             break
         except StorageError:
             pass
-    assert queue.queue_state.describe() == before
-    queue.queue_state.check()
+    assert state_of(queue).describe() == before
+    state_of(queue).check()
 
 
 class Interrupted(Exception):
@@ -126,7 +127,7 @@ def test_dead_letters_do_not_leave_by_a_decision_that_the_journal_could_not_keep
     files.fail("write", errno.ENOSPC, pattern=JOURNAL)
     with pytest.raises(DiskFull):
         queue.reject_ids({held[0].lease: [held[0].id]})
-    queue.carry()
+    queue.transfers.carry()
     assert queue.dead_letters() == []
     assert queue.stats().leased == 1
     assert queue.dead_letters() == []

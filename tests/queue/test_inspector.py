@@ -17,7 +17,16 @@ from holdfast.queue import Counts
 from holdfast.queue.ranges import Ranges
 from holdfast.testing import SimClock, SimFiles, crash_points
 from tests.queue.calls import Call, got, until_waiting
-from tests.queue.inside import described, tiny_limits, without_state
+from tests.queue.internals import (
+    core_of,
+    cut_off,
+    described,
+    journal_of,
+    resident_chunks,
+    state_of,
+    tiny_limits,
+    without_state,
+)
 
 Reopen = Callable[..., Store]
 
@@ -156,11 +165,11 @@ def test_a_queue_is_quick_again_after_a_pause(store: Store) -> None:
     """Where messages go out one by one, the short way is open again, and closed while the queue is paused."""
     queue = store.queue("orders", flush=Flush.async_())
     queue.pause()
-    queue._poison()  # what was cut off makes it begin again from its journal
+    cut_off(queue)  # what was cut off makes it begin again from its journal
     queue.put(b"a")
     assert queue.get() is None
     queue.resume()
-    assert queue._fast_path
+    assert core_of(queue).fast_path
     assert got(queue).payload == b"a"
 
 
@@ -227,7 +236,7 @@ class PauseWork:
     def check(self, files: SimFiles) -> None:
         store = self.open(files)
         queue = store.queue("work", max_attempts=None)
-        queue.queue_state.check()
+        state_of(queue).check()
         assert queue.paused in self.paused
         assert bool(queue.paused) is not bool(queue.lease(1, lease=1)) or not queue.waiting()
         queue.resume()
@@ -277,7 +286,7 @@ def test_one_lease_can_be_made_void(store: Store, flush: Flush) -> None:
     assert not stuck[1].ack()
     (back,) = queue.lease(5)
     assert (back.payload, back.attempt) == (b"b", 2)
-    assert queue.queue_state.failures.get(1).reason == "its worker is gone"  # type: ignore[union-attr]
+    assert state_of(queue).failures.get(1).reason == "its worker is gone"  # type: ignore[union-attr]
     assert other[0].ack()
     with pytest.raises(InvalidArgument):
         queue.void_lease("1", "no")  # type: ignore[arg-type]
@@ -374,10 +383,10 @@ def test_messages_that_wait_can_be_discarded(store: Store, flush: Flush, clock: 
     assert (high.payload, held.payload) == (b"3", b"0")
     got(queue).nack("later", delay=20)
     queue.sync()
-    records = queue._journal.log.end
+    records = journal_of(queue).log.end
     assert queue.discard([0, 1, 2, 4, 4, 99, 7]) == 4  # 0 is held, 99 is nobody
     queue.sync()
-    assert queue._journal.log.end == records + 1
+    assert journal_of(queue).log.end == records + 1
     assert queue.counts() == Counts(ready=1, delayed=1, leased=2, moving=0)
     assert queue.stats().total_dropped == 4
     assert held.ack()
@@ -397,12 +406,12 @@ def test_what_was_discarded_stays_away_after_a_restart(
         left = {message.id for message in queue.delayed(100)} | {message.id for message in queue.peek(100)}
         queue.discard(range(5, 17))
         queue.discard(message.id for message in queue.delayed(3))
-        queue.queue_state.check()
+        state_of(queue).check()
         before = described(queue)
         queue.sync()
         disk = without_state(files, 7) if gone else files.after_crash("dropped", 7)
         again = holdfast.open("data", files=disk, clock=clock, background=False).queue("orders")
-        again.queue_state.check()
+        state_of(again).check()
         assert described(again) == before
         clock.advance(100)
         assert {message.id for message in again.lease(100)} < left - set(range(5, 17))
@@ -420,7 +429,7 @@ def test_what_is_gone_already_is_not_discarded_again(store: Store, clock: SimClo
     assert queue.discard([0]) == 0
     assert done.ack()
     assert queue.discard([0]) == 0
-    queue.queue_state.check()
+    state_of(queue).check()
     assert queue.counts() == Counts(ready=0, delayed=2, leased=0, moving=0)
     assert queue.stats().total_dropped == 1
 
@@ -431,9 +440,9 @@ def test_what_is_discarded_makes_room(store: Store) -> None:
     queue.put(b"y" * 40, delay=60)
     assert queue.discard([1]) == 1
     queue.put(b"z" * 60)
-    queue.queue_state.check()
+    state_of(queue).check()
     assert queue.discard([0, 2]) == 2
-    assert queue.queue_state.waiting_bytes == 0
+    assert state_of(queue).waiting_bytes == 0
 
 
 def test_ids_are_whole_numbers(store: Store) -> None:
@@ -526,10 +535,10 @@ def test_a_preview_counts_across_what_is_away_in_the_state(store: Store) -> None
         queue.release(held[::2])
         queue.ack(held[1::2])
         queue.checkpoint()
-        resident = sum(chunk.starts is not None for chunk in queue.queue_state.ready.plain._chunks)
+        resident = resident_chunks(queue)
         for position in range(61):
             assert queue.preview(position).dropped == (position + 1) // 2
-        assert sum(chunk.starts is not None for chunk in queue.queue_state.ready.plain._chunks) == resident
+        assert resident_chunks(queue) == resident
 
 
 def test_ranges_count_what_is_below() -> None:
@@ -560,7 +569,7 @@ def test_counts_tell_what_stands_where(store: Store, flush: Flush, clock: SimClo
 def test_counts_wait_for_nobody(store: Store) -> None:
     queue = store.queue("orders")
     queue.put(b"a")
-    with queue._lock:
+    with core_of(queue).lock:
         assert queue.counts().ready == 1
 
 

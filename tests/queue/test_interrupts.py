@@ -14,10 +14,11 @@ from holdfast import Delivery, Flush, LeaseLost, Message, Queue, Roll, Store
 from holdfast.testing import SimClock, SimFiles
 from tests.interrupts import Interrupted, Interrupts, LimitExceeded
 from tests.queue.calls import ALL_MODES, Call, until
+from tests.queue.internals import state_of, waiters_of
 
 KINDS = (Interrupted, LimitExceeded, TimeoutError)
 """What the handler raises. The last is an OSError, as those of a disk are."""
-PLACES = int(os.environ.get("HOLDFAST_INTERRUPTS", "30"))
+PLACES = int(os.environ.get("HOLDFAST_INTERRUPTS", "12"))
 """How many places a test tries, of some thousand; 0 for all."""
 
 
@@ -101,18 +102,18 @@ class Story:
         self.put.add(added)
         Call(self.store.tick).result()
         self.queue.stats()
-        self.queue.queue_state.check()
+        state_of(self.queue).check()
         self.clock.advance(100)
         taken = Call(lambda: self.queue.lease(1000, wait=1)).result()
         left = {message.id for message in taken}
         assert not left & self.acked, "an acked message came back"
         assert self.put <= left | self.doubtful, "a confirmed message is gone"
         self.queue.ack(taken)
-        self.queue.queue_state.check()
-        described = self.queue.queue_state.describe()
+        state_of(self.queue).check()
+        described = state_of(self.queue).describe()
         self.store.close()
         again = self.open()
-        assert self.queue_of(again).queue_state.describe() == described
+        assert state_of(self.queue_of(again)).describe() == described
         assert again.log("orders").verify().ok
         again.close()
 
@@ -165,7 +166,7 @@ def test_a_call_that_is_interrupted_while_it_waits_leaves_no_lock_taken_and_take
             interrupts = Interrupts(at, times)
             interrupts.run(partial(_attempt, partial(queue.lease, 1, wait=0.0005)))
             waiting = Call(partial(queue.lease, 1, wait=60))
-            until(lambda: len(queue._waiters.waiting()) > 0)
+            until(lambda: len(waiters_of(queue).waiting()) > 0)
             queue.put(b"%d" % at)
             queue.ack(waiting.result())  # which was not dealt to the one that is gone
             if not interrupts.raised:
@@ -185,7 +186,7 @@ def test_wherever_a_write_is_interrupted_messages_can_be_read_before_and_behind_
         pending_block, _, _ = queue.log.gather([b"a"], [], 0)
         queue.stats()  # which takes it in, where it can be read before it is written
         interrupts = Interrupts(at)
-        interrupts.run(partial(_attempt, queue.log.write_out))
+        interrupts.run(partial(_attempt, queue.log.appender.write_out))
         queue.put(b"b")
         taken = [message for _ in range(4) for message in queue.lease(1)]
         queue.put(b"c", priority=1)
@@ -227,7 +228,7 @@ class Dying(Story):
         found = sorted(alive + dead)
         written = [b"%d" % number for number in range(6)]
         assert found in (sorted([*[b"first"] * 3, *written]), [b"first"] * 3), (alive, dead)  # each of them once
-        self.queue.queue_state.check()
+        state_of(self.queue).check()
         self.store.close()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import holdfast
 from holdfast import Backoff, Flush, Message, Queue
 from holdfast.state import FAMILIES, RocksState
+from tests.queue.internals import state_of
 
 MESSAGES = 100_000
 
@@ -63,7 +64,7 @@ def test_when_every_message_is_done_nothing_is_left_but_positions(tmp_path: Path
         queue.ack(queue.lease())
         time.sleep(0.6)
         queue.checkpoint()
-        queue_state = queue.queue_state
+        queue_state = state_of(queue)
         queue_state.check()
         assert (queue_state.ready.count, queue_state.delayed.count, queue_state.leases.count) == (0, 0, 0)
         assert (len(queue_state.failures), queue_state.dedup.count, len(queue_state.moving)) == (0, 0, 0)

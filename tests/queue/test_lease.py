@@ -6,6 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.queue.events import LeasedSpan
 from holdfast.queue.lease import SWEEP_NS, Lease, Leases
+from tests.queue.internals import ordered_leases
+from tests.tiers import examples
 
 S = SWEEP_NS
 
@@ -97,7 +99,7 @@ class LeasesMachine(RuleBasedStateMachine):
 
 
 TestLeases = LeasesMachine.TestCase
-TestLeases.settings = settings(max_examples=150, stateful_step_count=40)
+TestLeases.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
 def test_a_lease_gives_its_messages_as_spans_of_like_ones() -> None:
@@ -121,4 +123,4 @@ def test_what_was_extended_a_thousand_times_takes_no_thousand_places() -> None:
         leases.next_check = 0
         assert leases.expired(second * S) == []
         leases.extend(1, (second + 100) * S)
-    assert len(leases._order) < 200
+    assert ordered_leases(leases) < 200

@@ -11,6 +11,7 @@ import pytest
 from holdfast import Backoff, Closed, Delivery, Flush, InvalidArgument, LeaseLost, Message, Queue, ReadOnly, Store
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import Call, got
+from tests.queue.internals import core_of, journal_of, state_of
 
 
 @pytest.fixture
@@ -248,9 +249,9 @@ def test_many_acks_are_one_record_of_the_journal(store: Store) -> None:
     queue = store.queue("orders")
     queue.put_many([b"x"] * 1000)
     messages = queue.lease(600) + queue.lease(400)
-    before = queue._journal.log.end
+    before = journal_of(queue).log.end
     queue.ack(messages)
-    assert queue._journal.log.end == before + 1
+    assert journal_of(queue).log.end == before + 1
 
 
 def test_a_delivery_of_another_queue_is_not_ours(store: Store) -> None:
@@ -533,8 +534,8 @@ def test_everything_at_once_from_many_threads_keeps_the_queue_whole(disk_store: 
     time.sleep(1.5)
     stop.set()
     assert sum(call.result() for call in calls) > 0
-    with queue._lock:
-        queue.queue_state.check()
+    with core_of(queue).lock:
+        state_of(queue).check()
     while messages := queue.lease(100, lease=60, wait=1.5):
         queue.ack(messages)
     stats = queue.stats()

@@ -202,7 +202,7 @@ def test_all_after_a_plain_import_brings_only_the_rest(into: Importing) -> None:
 def test_an_import_that_is_stopped_before_its_note_brings_nothing_twice(
     into: Importing, monkeypatch: pytest.MonkeyPatch, fatal: int
 ) -> None:
-    monkeypatch.setattr(ledgerq, "_BATCH", 7)
+    monkeypatch.setattr(ledgerq, "BATCH", 7)
     append = into.notes.append
     calls = 0
 
@@ -243,7 +243,7 @@ class ImportWork:
 
 
 def test_stopped_at_any_operation_and_run_again_it_brings_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledgerq, "_BATCH", 3)
+    monkeypatch.setattr(ledgerq, "BATCH", 3)
     assert crash_sample(ImportWork, seeds=(0,), every=5) > 200
 
 

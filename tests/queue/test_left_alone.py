@@ -7,6 +7,7 @@ import pytest
 import holdfast
 from holdfast import Flush
 from tests.queue.calls import until
+from tests.queue.internals import state_of
 
 FLUSHES = {"sync": Flush.sync(), "batch": Flush.batch(interval=0.01)}
 
@@ -45,4 +46,4 @@ def test_a_queue_keeps_to_its_length_though_others_put_into_its_log(tmp_path: Pa
         log = store.log("events", flush=Flush.sync())
         queue = store.queue("last-two", log="events", max_length=2, overflow="drop-head")
         log.append_many([b"1", b"2", b"3", b"4", b"5"])
-        until(lambda: queue.queue_state.totals.dropped == 3)
+        until(lambda: state_of(queue).totals.dropped == 3)

@@ -8,6 +8,7 @@ import pytest
 from holdfast import Backoff, Flush, Message, Queue, Store
 from holdfast.base.errors import InvalidArgument
 from tests.queue.calls import ALL_MODES, got, until
+from tests.queue.internals import find_targets_with, note_transfers, state_of
 
 
 @pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
@@ -136,13 +137,7 @@ class Threads:
 
     def __init__(self, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: set[str] = set()
-        carry = queue._carry_to
-
-        def noted(*arguments: object) -> None:
-            self.names.add(threading.current_thread().name)
-            carry(*arguments)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(queue, "_carry_to", noted)
+        note_transfers(queue, lambda: self.names.add(threading.current_thread().name), monkeypatch)
 
 
 @pytest.fixture
@@ -167,16 +162,18 @@ def test_dead_letters_are_carried_by_the_background_at_once(carrier: Queue, monk
 
 def test_what_cannot_be_carried_now_is_carried_later(carrier: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     problems = ["one"]
-    find = carrier._find_queue
 
-    def failing(name: str) -> Queue | None:
-        if problems:
-            problems.pop()
-            raise InvalidArgument("not now")
-        return find(name)
+    def failing(find: Callable[[str], Queue | None]) -> Callable[[str], Queue | None]:
+        def failing(name: str) -> Queue | None:
+            if problems:
+                problems.pop()
+                raise InvalidArgument("not now")
+            return find(name)
 
-    monkeypatch.setattr(carrier, "_find_queue", failing)
+        return failing
+
+    find_targets_with(carrier, failing, monkeypatch)
     carrier.put(b"x")
     got(carrier).nack()
-    until(lambda: not carrier.queue_state.moving)
+    until(lambda: not state_of(carrier).moving)
     assert [letter.payload for letter in carrier.dead_letters()] == [b"x"]

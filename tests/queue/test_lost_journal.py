@@ -91,7 +91,7 @@ def test_a_snapshot_in_the_journal_counts_more_than_an_older_state(tmp_path: Pat
         queue = store.queue("orders")
         queue.ack(queue.lease(2))
         clock.advance(120)
-        queue.retire()
+        queue.history.retire()
     with holdfast.open(tmp_path / "data", read_only=True) as reading:
         assert reading.journal("orders").start > 0
     shutil.rmtree(tmp_path / "data" / "state")

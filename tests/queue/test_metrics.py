@@ -5,6 +5,7 @@ from collections.abc import Callable
 from holdfast import Store
 from holdfast.base.metrics import Distribution
 from holdfast.testing import SimClock
+from tests.queue.internals import state_of
 
 
 def values(store: Store, queue: str) -> dict[str, float | Distribution]:
@@ -73,4 +74,4 @@ def test_outstanding_messages_are_those_that_are_ready_delayed_or_leased(store: 
     queue.put_many([b"acknowledged", b"leased", b"ready"])
     queue.put(b"delayed", delay=60)
     queue.ack(queue.lease(2)[:1])
-    assert queue.queue_state.outstanding() == [(1, 4)]
+    assert state_of(queue).outstanding() == [(1, 4)]

@@ -17,8 +17,9 @@ from holdfast.base.clock import NS
 from holdfast.queue.queue_state import QueueState
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles
 from holdfast.testing.files import CrashMode
-from tests.queue.inside import described, open_sim, standing_of, tiny_limits, without_state
+from tests.queue.internals import described, open_sim, state_of, tiny_limits, without_state
 from tests.queue.model import Entry, Held, Known, Leaving, ModelQueue, Rules, World
+from tests.tiers import examples
 
 NAMES = ("work.dead", "work", "audit")
 HALVES = st.integers(0, 40).map(lambda halves: halves / 2)
@@ -154,7 +155,7 @@ class QueueMachine(RuleBasedStateMachine):
                 again.waiting()
                 for part, value in described(again).items():
                     assert value == described(queue)[part], f"{part} of {name}: {value}, not {described(queue)[part]}"
-                standing_of(again).check()
+                state_of(again).check()
         self.compare()
 
     @rule()
@@ -228,7 +229,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def get(self, name: str) -> None:
         delivery = self.queues[name].get()
-        self.queues[name].carry()  # which the short way leaves to the next tick
+        self.queues[name].transfers.carry()  # which the short way leaves to the next tick
         self.take(name, 1, None, [] if delivery is None else [delivery])
 
     def take(self, name: str, count: int, lease: float | None, deliveries: list[Delivery]) -> None:
@@ -327,7 +328,7 @@ class QueueMachine(RuleBasedStateMachine):
     def ack_one(self, name: str, data: st.DataObject) -> None:
         for delivery in self.some(name, data)[:1]:
             held, lost = self.still_held(name, [delivery])
-            assert self.queues[name].ack_one(delivery) is not bool(lost)
+            assert self.queues[name].settler.ack_one(delivery) is not bool(lost)
             for lease, ids in held.items():
                 self.world.queues[name].ack(lease, ids)
                 self.acked[name] |= ids
@@ -528,7 +529,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def compare(self) -> None:
         for name, queue in self.queues.items():
-            queue_state = standing_of(queue)
+            queue_state = state_of(queue)
             queue_state.check()
             model = self.world.queues[name]
             ours, expected = without_moments(described(queue)), model.describe()
@@ -558,10 +559,10 @@ class QueueMachine(RuleBasedStateMachine):
                 )
                 model.log[sequence] = replace(entry, time=time, due=due, expiry=expiry)
         self.exact[queue.log.name] = queue.log.end
-        for due, sequence, _ in standing_of(queue).delayed:
+        for due, sequence, _ in state_of(queue).delayed:
             assert abs(due - model.delayed[sequence]) < CLOSE
             model.delayed[sequence] = due
-        for lease_id, lease in standing_of(queue).leases.by_id.items():
+        for lease_id, lease in state_of(queue).leases.by_id.items():
             assert abs(lease.expires - model.leases[lease_id].expires) < CLOSE
             model.leases[lease_id].expires = lease.expires
 
@@ -671,7 +672,7 @@ class WeakQueueMachine(QueueMachine):
 
     def adopt(self, name: str) -> None:
         """Take over where the messages stand, if that is one of the ways in which they may."""
-        queue, model, queue_state = self.queues[name], self.look(name), standing_of(self.queues[name])
+        queue, model, queue_state = self.queues[name], self.look(name), state_of(self.queues[name])
         queue_state.check()
         # Before anyone looks: a lease whose return was lost may have run out meanwhile, and its messages be given up.
         there = placed(queue_state) | set(range(queue_state.scanned, queue.log.end))
@@ -729,6 +730,6 @@ def has_arrived(log: Log, time: int, sequence: int) -> bool:
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=100, stateful_step_count=40)
+TestQueueMachine.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestWeakQueueMachine = WeakQueueMachine.TestCase
-TestWeakQueueMachine.settings = settings(max_examples=100, stateful_step_count=40)
+TestWeakQueueMachine.settings = settings(max_examples=examples(100), stateful_step_count=40)

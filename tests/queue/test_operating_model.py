@@ -7,6 +7,7 @@ from hypothesis.stateful import rule
 from holdfast import Delivery
 from holdfast.queue import Counts
 from tests.queue.test_model import NAMES, SHORT, QueueMachine
+from tests.tiers import examples
 
 
 class OperatedMachine(QueueMachine):
@@ -97,4 +98,4 @@ class OperatedMachine(QueueMachine):
 
 
 TestOperatedMachine = OperatedMachine.TestCase
-TestOperatedMachine.settings = settings(max_examples=60, stateful_step_count=40)
+TestOperatedMachine.settings = settings(max_examples=examples(60), stateful_step_count=40)

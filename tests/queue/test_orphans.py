@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import Flush, Store
 from holdfast.state import RocksState, Transaction
+from tests.queue.internals import core_of, state_of
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 def prefix_of(folder: Path) -> bytes:
     with holdfast.open(folder) as store:
-        return store.queue("work", flush=Flush.async_())._prefix
+        return core_of(store.queue("work", flush=Flush.async_())).checkpoints.prefix
 
 
 def tamper(folder: Path, change: Callable[[RocksState, Transaction, bytes], None]) -> None:
@@ -49,9 +50,9 @@ def keys(state: RocksState, family: str) -> Iterator[bytes]:
 def everything(store: Store) -> list[bytes]:
     """Every payload that is delivered or held, each as often as it is."""
     queue = store.queue("work", flush=Flush.async_())
-    queue.queue_state.check()
-    held = [sequence for lease in queue.queue_state.leases.by_id.values() for sequence in lease.left]
-    waiting = [sequence for _, sequence, _ in queue.queue_state.delayed]
+    state_of(queue).check()
+    held = [sequence for lease in state_of(queue).leases.by_id.values() for sequence in lease.left]
+    waiting = [sequence for _, sequence, _ in state_of(queue).delayed]
     return sorted([b"%d" % sequence for sequence in held + waiting] + [message.payload for message in queue.peek(99)])
 
 

@@ -260,7 +260,9 @@ def test_many_threads_that_put_lose_and_invent_nothing(disk_store: Store, flush:
 
 def test_messages_that_are_alike_differ_in_their_payloads_only(store: Store, flush: Flush) -> None:
     queue = store.queue("orders", flush=flush)
-    assert list(queue.put_similar([b"a", b"b"], Message(b"", key=b"k", headers={"source": "web"}, priority=3))) == [
+    assert list(
+        queue.intake.put_similar([b"a", b"b"], Message(b"", key=b"k", headers={"source": "web"}, priority=3))
+    ) == [
         0,
         1,
     ]
@@ -271,20 +273,20 @@ def test_messages_that_are_alike_differ_in_their_payloads_only(store: Store, flu
 def test_a_full_queue_takes_no_messages_that_are_alike(store: Store) -> None:
     queue = store.queue("orders", max_length=2, overflow="reject")
     with pytest.raises(QueueFull):
-        queue.put_similar([b"a", b"b", b"c"], Message(b"", key=b"k"))
-    assert len(queue.put_similar([b"a", b"b"], Message(b"", key=b"k"))) == 2
+        queue.intake.put_similar([b"a", b"b", b"c"], Message(b"", key=b"k"))
+    assert len(queue.intake.put_similar([b"a", b"b"], Message(b"", key=b"k"))) == 2
 
 
 def test_of_messages_that_are_alike_those_with_a_known_dedup_id_are_dropped(store: Store) -> None:
     queue = store.queue("orders", dedup_window=60)
     queue.put(b"a", dedup="order-1")
-    queue.put_similar([b"b"], Message(b"", dedup="order-1"))
+    queue.intake.put_similar([b"b"], Message(b"", dedup="order-1"))
     assert [one.payload for one in queue.lease(5)] == [b"a"]
 
 
 def test_messages_that_are_alike_leave_with_the_transaction_that_they_were_put_in(store: Store) -> None:
     queue = store.queue("orders")
     with pytest.raises(RuntimeError), store.transaction():
-        queue.put_similar([b"a", b"b"], Message(b"", key=b"k"))
+        queue.intake.put_similar([b"a", b"b"], Message(b"", key=b"k"))
         raise RuntimeError
     assert queue.lease(5) == []

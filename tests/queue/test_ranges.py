@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.queue import ranges
 from holdfast.queue.ranges import Ranges, spans_of
+from tests.tiers import examples
 
 TOP = 80
 SPANS = st.tuples(st.integers(0, TOP), st.integers(1, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -142,7 +143,7 @@ class RangesMachine(RuleBasedStateMachine):
 
 
 TestRanges = RangesMachine.TestCase
-TestRanges.settings = settings(max_examples=150, stateful_step_count=40)
+TestRanges.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
 @given(st.sets(st.integers(0, 60)))

@@ -12,6 +12,7 @@ import holdfast
 from holdfast import Flush, Message, ReadOnly, Retention, Roll, Store
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import until
+from tests.queue.internals import journal_of
 
 Reopen = Callable[..., Store]
 
@@ -100,7 +101,7 @@ def test_a_reader_goes_on_when_the_journal_is_shortened(store: Store, reopen: Re
             queue.ack(queue.lease(1))
         clock.advance(86_400)
         queue.checkpoint()
-    assert queue._journal.log.start > 0
+    assert journal_of(queue).log.start > 0
     assert [waiting.id for waiting in reader.peek(99)] == [waiting.id for waiting in queue.peek(99)]
     assert reader.stats().total_acked == 5
 

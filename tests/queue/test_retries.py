@@ -10,6 +10,7 @@ import holdfast
 from holdfast import Backoff, Flush, InvalidArgument, Queue, Store
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
+from tests.queue.internals import state_of
 
 
 def wait_until_ready(queue: Queue, clock: SimClock) -> float:
@@ -129,7 +130,7 @@ def test_a_message_may_be_tried_as_often_as_it_takes(store: Store) -> None:
     queue = store.queue("orders", max_attempts=None)
     queue.put(b"x")
     got(queue).nack("no", delay=0)
-    queue.queue_state.failures.set(0, Failure(65_534, 1, 1, "as if tried so often"))
+    state_of(queue).failures.set(0, Failure(65_534, 1, 1, "as if tried so often"))
     for _ in range(4):
         assert got(queue).nack("no", delay=0)
     assert got(queue).attempt > 65_534

@@ -11,6 +11,7 @@ import holdfast
 from holdfast import Closed, Delivery, Flush, InvalidArgument, Message, Queue, ReadOnly, Retention, Roll, Store
 from holdfast.base.clock import from_ns
 from holdfast.testing import SimClock, SimFiles
+from tests.queue.internals import state_of
 
 
 @pytest.fixture
@@ -346,13 +347,13 @@ def test_everything_is_as_it_was_after_a_restart_with_and_without_the_state(
     queue.lease(2, lease=3600)
     queue.checkpoint()
     queue.ack(queue.lease(1))
-    before = queue.queue_state.describe(), queue.dead_letters()
+    before = state_of(queue).describe(), queue.dead_letters()
     store.close()
     if lost == "state":
         files.remove(Path("data/state/state.flat"))
     queue = reopen().queue("orders", flush=flush)
-    assert (queue.queue_state.describe(), queue.dead_letters()) == before
-    queue.queue_state.check()
+    assert (state_of(queue).describe(), queue.dead_letters()) == before
+    state_of(queue).check()
 
 
 def test_a_read_only_and_a_closed_queue_are_not_moved(queue: Queue, store: Store, reopen: Callable[..., Store]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import Backoff, Corrupt, Flush, InvalidArgument, InvalidName, Locked, NotFound, Retention, Roll, Store
 from holdfast.testing import SimClock, SimFiles
+from tests.queue.internals import journal_of, state_of
 
 DAY = 86_400
 
@@ -340,7 +341,7 @@ def test_what_is_done_goes_after_the_history(store: Store, clock: SimClock, file
         sizes.append(sum(map(len, files.snapshot().values())))
     assert max(sizes) < 2 * sizes[5]
     assert queue.log.start > 0
-    assert 2 <= len(queue._journal.log.segments()) <= 6
+    assert 2 <= len(journal_of(queue).log.segments()) <= 6
 
 
 def test_the_lifecycle_is_kept_as_long_as_was_asked_for(store: Store, clock: SimClock) -> None:
@@ -352,7 +353,7 @@ def test_the_lifecycle_is_kept_as_long_as_was_asked_for(store: Store, clock: Sim
         acked_at.append(clock.time_ns())
         clock.advance(DAY)
         queue.checkpoint()
-    journal = queue._journal
+    journal = journal_of(queue)
     replayed = journal.replay(journal.log.start, journal.log.end)
     kept = {event.time for _, events in replayed for event in events}
     cutoff = clock.time_ns() - 5 * DAY * 10**9
@@ -371,12 +372,12 @@ def test_a_queue_whose_journal_was_shortened_is_rebuilt_from_its_snapshot(
         queue.nack(queue.lease(1), "no", delay=DAY)
         clock.advance(DAY)
         queue.checkpoint()
-    assert queue._journal.log.start > 0
-    before = queue.queue_state.describe()
+    assert journal_of(queue).log.start > 0
+    before = state_of(queue).describe()
     store.close()
     files.remove(Path("data/state/state.flat"))
     queue = reopen().queue("orders")
-    assert queue.queue_state.describe() == before
+    assert state_of(queue).describe() == before
 
 
 def test_the_history_of_a_queue_that_falls_idle_goes_by_itself(

@@ -7,7 +7,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.queue.queue_state import QueueState
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
-from tests.queue.inside import described, open_sim
+from tests.queue.internals import core_of, described, journal_of, open_sim, state_of
 
 AT_ONCE = Backoff(base=0, cap=0)
 
@@ -98,16 +98,25 @@ def test_the_quick_way_to_reject_ends_where_the_journal_leads(queue: Queue, stor
     other.return_ids(parts)
     ((lease, ids),) = taken(other, 3).items()
     other.reject_ids({lease: ids[1:]})
-    other._settle_journal()
-    replayed = QueueState("other", other._state, b"nothing", dedup_window=0, dedup_limit=1)
-    for piece in other.log.pieces(0, other.log.visible_end):
+    other.sync()
+    replayed = QueueState("other", core_of(other).checkpoints.state, b"nothing", dedup_window=0, dedup_limit=1)
+    for piece in other.log.pieces(0, other.log.reader.visible_end):
         replayed.enter(piece, 0)
-    for _, events in other._journal.replay(0, other._journal.log.end):
+    for _, events in journal_of(other).replay(0, journal_of(other).log.end):
         for event in events:
             replayed.apply(event)
-            for piece in other.log.pieces(replayed.scanned, other.log.visible_end):
+            for piece in other.log.pieces(replayed.scanned, other.log.reader.visible_end):
                 replayed.enter(piece, 0)
-    assert replayed.describe() == other.queue_state.describe()
+    assert replayed.describe() == state_of(other).describe()
+
+
+def test_an_ack_needs_no_new_message_of_the_log(queue: Queue) -> None:
+    held = got(queue)
+    before = state_of(queue).scanned
+    queue.put(b"new")
+    assert held.ack()
+    assert state_of(queue).scanned == before
+    assert ready(queue)[-1] == (b"new", 0)
 
 
 def test_void_leases_come_back_as_if_they_had_run_out(

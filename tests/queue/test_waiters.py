@@ -13,6 +13,7 @@ from holdfast import Backoff, Delivery, Flush, Message, Queue, Store
 from holdfast.queue.waiters import shares
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import ALL_MODES, Call, until, until_waiting
+from tests.queue.internals import waiters_of
 
 LONG = 600
 """Far longer than a test waits: whoever comes back before was woken."""
@@ -25,7 +26,7 @@ def queue(request: pytest.FixtureRequest, disk_store: Store) -> Queue:
 
 def waiting(queue: Queue, count: int = 1) -> Call[list[Delivery]]:
     """A call that waits."""
-    line = len(queue._waiters.line)
+    line = len(waiters_of(queue).line)
     call = Call(lambda: queue.lease(count, wait=LONG))
     until_waiting(queue, line + 1)
     return call
@@ -291,11 +292,11 @@ def test_the_first_in_line_may_give_up_and_the_next_are_still_woken(queue: Queue
 
 def test_at_the_end_of_the_process_no_message_goes_to_a_waiting_thread(queue: Queue) -> None:
     call = waiting(queue)
-    queue.leave_waiters_asleep()
+    queue.ending.leave_waiters_asleep()
     queue.put(b"x")
     time.sleep(0.1)
     assert call.runs and queue.stats().ready == 1
-    queue._waiters.wake_all()
+    waiters_of(queue).wake_all()
     assert payloads(call) == [b"x"]
 
 

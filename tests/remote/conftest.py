@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,6 +23,23 @@ def remote(served: Served) -> Iterator[RemoteStore]:
     """The store as seen from afar."""
     with holdfast.connect(served.url) as store:
         yield store
+
+
+class Operator(NamedTuple):
+    """A store at a server, as an administrator sees it, and the folder below which the server may write."""
+
+    remote: RemoteStore
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """An administrator of a served store."""
+    folder = tmp_path_factory.mktemp("operator")
+    with Served(folder / "data", allowed_paths=(str(folder),)) as served:
+        served.add_user("ann", tags=("administrator",), permissions=(".*", ".*", ".*"))
+        with holdfast.connect(served.url, user="ann", password="ann") as remote:
+            yield Operator(remote, folder)
 
 
 @pytest.fixture

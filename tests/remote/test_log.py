@@ -3,13 +3,15 @@
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast import InvalidArgument, InvalidName, Message, NotFound, RemoteStore, Retention, Roll
+from holdfast import Flush, InvalidArgument, InvalidName, Message, NotFound, RemoteStore, Retention, Roll
+from holdfast.log.settings import LogSettings
 from tests.cli.terminal import damage_segment
 from tests.web.serving import Served
 
@@ -151,6 +153,38 @@ def test_the_server_decides_how_its_logs_are_written(remote: RemoteStore) -> Non
         remote.log("x", compression="zstd")
     with pytest.raises(InvalidArgument, match="for queues"):
         remote.log("x").append_many([Message(b"x", delay=3)])
+
+
+def test_a_log_has_the_settings_with_which_the_server_opened_it(served: Served, remote: RemoteStore) -> None:
+    remote.log("opened by a request").append(b"x")
+    chosen = {
+        "roll": Roll.any(Roll.size(1 << 20), Roll.time(60)),
+        "flush": Flush.batch(4096, 0.25),
+        "retention": Retention(max_age=timedelta(days=1), max_segments=3),
+        "compression": "zstd",
+        "index_interval": 7,
+        "verify_on_open": True,
+    }
+    for name, settings in (("opened by a request", {}), ("opened here", chosen)):
+        log = served.store.open_log(name) or served.store.log(name, **settings)  # type: ignore[arg-type]
+        found = remote.log(name).settings
+        assert replace(found, retention=None) == replace(log.settings, retention=None)
+        assert (found.retention is None) == (log.settings.retention is None)
+    assert found.retention == Retention(max_age=86400.0, max_segments=3)
+    assert remote.log("never opened").settings == LogSettings()
+
+
+def test_the_first_sequence_of_a_time_may_be_in_a_damaged_block(folder: Path) -> None:
+    with holdfast.open(folder, background=False) as store:  # the background would write a block every 20 ms
+        log = store.log("torn", roll=Roll.count(10))
+        for number in range(30):
+            log.append(b"x", key=b"key %02d" % number)
+            time.sleep(0.001)
+        (record,) = log.read(15, 16)
+    damage_segment(folder, "torn", 1, b"key 13")  # keys are in the columns, without which no record can be read
+    with Served(folder) as served, holdfast.connect(served.url) as remote:
+        found = {past: remote.log("torn").sequence_at(record.timestamp, past_damage=past) for past in (True, False)}
+        assert found[False] <= 15 < found[True]
 
 
 def test_what_was_appended_from_afar_is_there_when_the_folder_is_opened_again(folder: Path) -> None:

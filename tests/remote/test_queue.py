@@ -5,12 +5,14 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import (
     Backoff,
+    DeadLetter,
     Delivery,
     InvalidArgument,
     LeaseLost,
@@ -123,7 +125,7 @@ def test_dead_letters_are_dropped_by_id_or_all(remote: RemoteStore) -> None:
 def test_all_dead_letters_are_seen_whole_however_many_and_however_large(
     remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.web.api.dead_letters._LOOKED_AT", 700)
+    monkeypatch.setattr("holdfast.web.api.dead_letters.LOOKED_AT", 700)
     queue = put(remote, "failing3", *[b"%d" % n for n in range(1500)], b"x" * 100_000)
     queue.nack(queue.lease(1501), "no")
     assert [one.payload for one in queue.dead_letters()] == [*(b"%d" % n for n in range(1500)), b"x" * 100_000]
@@ -299,3 +301,111 @@ def test_what_was_put_from_afar_is_there_when_the_folder_is_opened_again(folder:
         taken(remote.queue("kept")).ack()
     with holdfast.open(folder, read_only=True) as store:
         assert [one.payload for one in store.queue("kept").peek()] == [b"2"]
+
+
+def test_a_queue_is_created_with_settings_and_the_defaults_of_an_embedded_store(
+    remote: RemoteStore, tmp_path: Path
+) -> None:
+    chosen: dict[str, Any] = {
+        "lease": timedelta(minutes=2),
+        "backoff": Backoff(base=timedelta(seconds=3), cap=30),
+        "ttl": None,
+        "max_length": 10,
+        "overflow": "reject",
+        "history": 60,
+    }
+    with holdfast.open(tmp_path) as store:
+        wanted = store.queue("chosen", **chosen).settings
+    assert remote.queue("chosen", **chosen).settings == wanted
+    assert remote.queue("chosen").settings == remote.queue("chosen", lease=120, max_length=10).settings == wanted
+    with pytest.raises(InvalidArgument, match=r"has overflow='reject', not 'drop-head': leave the setting out"):
+        remote.queue("chosen", overflow="drop-head")
+
+
+def test_the_api_takes_settings_or_arguments(served: Served) -> None:
+    for content, reason in (
+        ({"settings": {"lease": 3}, "arguments": {"x-max-length": 3}}, "either arguments or settings"),
+        ({"settings": {"leese": 3}}, "unknown field 'leese'"),
+        ({"settings": {"backoff": {"base": 1, "top": 3}}}, "unknown field 'top'"),
+        ({"settings": {"backoff": 3}}, "backoff must be a Backoff"),
+        ({"settings": {"dead_letter": 3}}, "dead letter queue name"),
+        ({"settings": [3]}, "'settings' in the body"),
+    ):
+        answer = served.ask("POST", "/api/holdfast/queues", {"name": "by hand", **content})
+        assert (answer.status, reason in answer.json["reason"]) == (400, True), answer.body
+    assert served.ask("GET", "/api/holdfast/queues/%2F/by%20hand").status == 404
+
+
+def test_a_setting_of_a_queue_that_a_server_does_not_take_is_refused(remote: RemoteStore) -> None:
+    for setting in ({"log": "other"}, {"compression": "zstd"}, {"leese": 3}):
+        with pytest.raises(InvalidArgument, match=r"no setting .*; there are: backoff, .* with holdfast.open where"):
+            remote.queue("refused", **setting)
+    for wrong in (
+        {"lease": 0},
+        {"lease": "x"},
+        {"lease": object()},
+        {"overflow": "x"},
+        {"dead_letter": "refused"},
+        {"max_length": 0},
+    ):
+        with pytest.raises(InvalidArgument):
+            remote.queue("refused", **wrong)
+    for reserved in ("holdfast.x", "amqp-dlx:x"):
+        with pytest.raises((InvalidArgument, Refused)):
+            remote.queue("refused", dead_letter=reserved)
+    with pytest.raises(Refused):
+        remote.queue("holdfast.refused", lease=3)
+    assert "refused" not in remote.queues()
+
+
+def _moved(queue: RemoteQueue) -> list[DeadLetter]:
+    """Return the dead letters when they have come: the server moves them in the background."""
+    deadline = time.monotonic() + 60
+    while not (found := queue.dead_letters()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def test_dead_letters_go_to_the_chosen_queue_of_the_virtual_host(served: Served, remote: RemoteStore) -> None:
+    remote.authority.add_vhost("other")
+    remote.authority.permit("guest", "other", ".*", ".*", ".*")
+    with holdfast.connect(served.url, vhost="other") as other:
+        queue = other.queue("jobs", max_attempts=1, dead_letter="jobs.failed")
+        queue.put(b"bad")
+        queue.nack(queue.lease(), "no")
+        assert [one.payload for one in _moved(queue)] == [b"bad"]
+        assert queue.settings.dead_letter == "jobs.failed"
+        assert other.queue("jobs.failed").stats().ready == 1 and "jobs.failed" not in remote.queues()
+
+
+def test_the_settings_of_a_queue_outlast_the_server(folder: Path) -> None:
+    for _ in range(2):
+        with Served(folder) as served, holdfast.connect(served.url) as remote:
+            queue = remote.queue("kept", lease=7, max_attempts=5)
+            assert (queue.settings.lease, queue.settings.max_attempts, queue.settings.dead_letter) == (
+                7,
+                5,
+                "kept.dead",
+            )
+
+
+def test_a_dead_letter_queue_needs_the_permission_to_write_to_it(served: Served) -> None:
+    served.add_user("bob", tags=("management",), permissions=("mine.*", "mine.*", "mine.*"))
+    with holdfast.connect(served.url, user="bob", password="bob") as bob:
+        assert bob.queue("mine", lease=3).settings.dead_letter == "mine.dead"
+        with pytest.raises(Refused, match="theirs"):
+            bob.queue("mine 2", dead_letter="theirs")
+
+
+def test_a_revoked_lease_has_its_reason(remote: RemoteStore) -> None:
+    queue = remote.queue("revoked", max_attempts=1)
+    queue.put(b"x")
+    queue.lease()
+    assert queue.void_lease(queue.leases()[0].id, "worker 3 hangs") == 1
+    assert [one.reason for one in _moved(queue)] == ["lease revoked by guest: worker 3 hangs"]
+
+
+def test_leases_have_all_their_messages(remote: RemoteStore) -> None:
+    queue = put(remote, "many held", *[b"x"] * 250)
+    queue.lease(250)
+    assert [len(one.ids) for one in queue.leases()] == [250]

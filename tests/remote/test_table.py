@@ -19,6 +19,7 @@ from holdfast import (
     NoRecord,
     NotFound,
     RemoteStore,
+    Reversed,
     SetEdit,
     TableScanRefused,
     ValidationFailed,
@@ -54,6 +55,7 @@ class Person(Model, id=1):
     __indexes__ = (Index("age"),)
 
 
+P: Any = Person
 ADA = Person(
     name="Ada ü",
     age=36,
@@ -155,7 +157,7 @@ def test_a_scan_of_the_whole_table_must_be_asked_for(remote: RemoteStore) -> Non
     with pytest.raises(InvalidArgument):
         list(table.scan("ages == 3"))
     with pytest.raises(InvalidArgument, match="a string such as"):
-        table.scan(Person.age == 3)
+        table.scan(3)
 
 
 def test_the_past_can_be_read(remote: RemoteStore) -> None:
@@ -165,11 +167,68 @@ def test_the_past_can_be_read(remote: RemoteStore) -> None:
     table.delete(added.key)
     assert table.get(added.key, as_of=added.version).age == 1  # type: ignore[union-attr]
     assert table.get(added.key, as_of=datetime.now(UTC), include_deleted=True).deleted  # type: ignore[union-attr]
-    (story,) = table.changes([added.key], max_versions=10)
+    assert table.changes([added.key], max_versions=10) == []
+    (story,) = table.changes([added.key], max_versions=10, include_deleted=True)
     assert [one.kind for one in story.versions] == ["add", "change", "delete"]
     assert story.versions[1].values == {"age": 2, "born": date(1999, 1, 1)}
     assert story.versions[1].version == changed.version
     assert table.changes([added.key], limit=0) == []
+
+
+@pytest.mark.parametrize("order", [["name"], ["-age", "name"], [Reversed("age"), Person.name], None])
+@pytest.mark.parametrize("include_start", [True, False])
+def test_a_scan_and_changes_begin_at_a_record(
+    served: Served, remote: RemoteStore, order: Any, include_start: bool
+) -> None:
+    near, far = served.store.table(Person), remote.table(Person)
+    if not near.count(P.age.between(500, 520)):
+        far.add_many([Person(name=f"Start {age % 7}", age=500 + age) for age in range(7)])
+    where, some = P.age.between(500, 520), near.scan(Person.age == 503).first()
+    assert some is not None
+    options: dict[str, Any] = {
+        "order": order, "start": some.key, "include_start": include_start, "allow_table_scan": True
+    }  # fmt: skip
+    found = list(far.scan(where, **options))
+    assert found == list(near.scan(where, **options)) and (some in found) == include_start
+    assert far.changes(where=where, **options) == near.changes(where=where, **options)
+    assert far.changes(where=where, limit=2, **options) == near.changes(where=where, limit=2, **options)
+    assert far.count(where, **options) == len(found)
+
+
+def test_more_changes_than_fit_into_a_response_are_fetched_in_pages(
+    remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.remote.table.CHANGES_MAX", 3)
+    monkeypatch.setattr("holdfast.remote.table.KEYS_MAX", 2)
+    table = remote.table(Person)
+    keys = [
+        done.key
+        for done in table.add_many([Person(name=f"Page {n}", age=700 + n) for n in range(7)])
+        if isinstance(done, Done)
+    ]
+    where = P.age.between(700, 706)
+    assert [one.key for one in table.changes(where=where, order=["-age"])] == keys[::-1]
+    assert [one.key for one in table.changes(where=where, order=["age"], limit=4)] == keys[:4]
+    assert [one.key for one in table.changes(keys)] == keys
+    assert [one.key for one in table.changes(keys, limit=3)] == keys[:3]
+
+
+def test_records_are_got_by_their_keys(remote: RemoteStore) -> None:
+    table = remote.table(Person)
+    key = table.add(Person(name="Got", age=1)).key
+    assert [record.name for record in table.get_many([key, b"n" * 16, key])] == ["Got", "Got"]
+
+
+def test_an_argument_that_a_remote_table_cannot_take_is_refused(remote: RemoteStore) -> None:
+    with pytest.raises(InvalidArgument, match=r"chosen with holdfast.open, where the store is: leave them out"):
+        remote.table(Person, keep_all_versions=True)
+    table = remote.table(Person)
+    with pytest.raises(InvalidArgument, match="must not contain a comma"):
+        table.scan(order=["words(name,notes)"])
+    with pytest.raises(InvalidArgument, match="a start or a cursor, not both"):
+        table.scan(start=b"x" * 16, cursor="x")
+    with pytest.raises(InvalidArgument, match="key of a record, as bytes"):
+        table.changes(start="x")  # type: ignore[arg-type]
 
 
 def test_records_are_deleted_and_brought_back(remote: RemoteStore) -> None:
@@ -208,4 +267,10 @@ def test_errors_are_those_of_a_table_in_a_folder(remote: RemoteStore) -> None:
 
 def test_migrations_are_listed(remote: RemoteStore) -> None:
     assert [(one.table, one.state) for one in remote.migrations()] == [("Person", "idle")]
-    assert remote.migrations().status("Person").processed == 0
+    found = remote.migrations()
+    assert found.status("Person").processed == 0 and found.audit("Person") == []
+    assert found.wait() and found.wait("Person", timeout=1)
+    assert not found.pause("Person") and not found.resume("Person") and not found.cancel("Person")
+    for ask in (found.wait, found.audit, found.status):
+        with pytest.raises(NotFound, match="no table 'Nobody'"):
+            ask("Nobody")

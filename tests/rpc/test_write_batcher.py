@@ -125,7 +125,7 @@ def test_other_work_is_done_in_its_turn(queue: Queue, executor: ThreadPoolExecut
         write_batcher = WriteBatcher(queue, executor)
         found = await together(
             write_batcher.ack(pairs[:1]),
-            write_batcher.run(lambda: queue.try_release(held)),
+            write_batcher.run(lambda: queue.settler.try_release(held)),
             write_batcher.ack(pairs),
             write_batcher.run(str),
         )

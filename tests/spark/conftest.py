@@ -20,8 +20,11 @@ from holdfast.spark.session import session
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 600
-_APART = ("test_exactly_once.py", "test_pipeline.py")
-"""Those that wait for processes of their own most of the time."""
+_APART = {
+    *("test_bad_input.py", "test_cluster.py", "test_connect.py", "test_demo.py", "test_exactly_once.py"),
+    *("test_live.py", "test_output_modes.py", "test_session.py"),
+}
+"""Those that start processes of their own, and some more: about half of the time that all of them take."""
 Script = Callable[..., str]
 
 
@@ -29,9 +32,10 @@ Script = Callable[..., str]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests that start Spark go to two workers: a JVM for each of the others would cost more than it brings."""
     for item in items:
-        if item.path.name in _APART:
+        path = item.path.as_posix()
+        if path.endswith("tests/cli/test_pipeline.py") or ("tests/spark/" in path and item.path.name in _APART):
             item.add_marker(pytest.mark.xdist_group("spark apart"))
-        elif "tests/spark/" in item.path.as_posix():
+        elif "tests/spark/" in path:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

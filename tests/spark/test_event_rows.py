@@ -40,7 +40,8 @@ from holdfast.spark.queue_events import EVENTS, JournalRows, PutRows, portions, 
 from holdfast.spark.schemas import LIFECYCLE, arrow_schema
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import ALL_MODES
-from tests.queue.inside import journal_of, open_sim
+from tests.queue.internals import journal_of, open_sim
+from tests.tiers import examples
 
 Row = dict[str, Any]
 NO_ROW: Row = dict.fromkeys(LIFECYCLE.names)
@@ -136,7 +137,7 @@ def slow_puts(queue: str, log: Log) -> list[Row]:
 
 def pieces_of(log: Log) -> list[RecordSpan]:
     start, end = log.readable()
-    return [(block, 0, block.count) for block in log.blocks_between(start, end)]
+    return [(block, 0, block.count) for block in log.reader.blocks_between(start, end)]
 
 
 def rows_of(rows: JournalRows | PutRows, pieces: list[RecordSpan]) -> list[Row]:
@@ -211,7 +212,7 @@ def test_whatever_a_journal_says_the_rows_are_those_of_a_loop(blocks: list[list[
     parts = [
         row
         for block, _, _ in pieces
-        for batch in rows.batches(block, start - block.sequence, stop - block.sequence)
+        for batch in rows.gather([(block, start - block.sequence, stop - block.sequence)])
         for row in batch.to_pylist()
     ]
     assert parts == [row for row in slow_journal("q", log) if start <= row["position"] < stop]
@@ -365,7 +366,7 @@ def test_what_is_redriven_is_put_into_one_queue_of_those_on_a_log(disk_store: St
 MESSAGES = st.builds(Message, st.binary(max_size=9), delay=st.sampled_from([None, 0, 5]), priority=st.integers(0, 255))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.lists(MESSAGES, min_size=1, max_size=6), min_size=1, max_size=5))
 def test_each_put_is_a_row(batches: list[list[Message]]) -> None:
     clock = SimClock()

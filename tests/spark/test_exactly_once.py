@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import holdfast
 from tests.spark.stream_worker import TARGETS, run
-from tests.tiers import a_seed, rounds
+from tests.tiers import a_seed, rounds, sample
 
 RECORDS = 3000
 ROOT = Path(__file__).parent.parent.parent
@@ -94,7 +94,7 @@ def last_batch(folder: Path, target: str, what: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("target", "kills"), [("parquet", 6), ("log", 7), ("queue", 7)])
+@pytest.mark.parametrize(("target", "kills"), sample([("parquet", 6), ("log", 7), ("queue", 7)], every=1))
 def test_each_record_arrives_once_though_spark_is_killed_again_and_again(
     spark: SparkSession, tmp_path: Path, target: str, kills: int
 ) -> None:

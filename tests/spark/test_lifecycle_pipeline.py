@@ -17,7 +17,7 @@ import holdfast
 from holdfast import Backoff, Flush, Message
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.spark.pipelines import Result, lifecycle
-from holdfast.spark.pipelines.report.output_folder import Folder, chosen_queues
+from holdfast.spark.pipelines.output_folder import Folder, chosen_queues
 from holdfast.spark.schemas import LIFECYCLE
 from holdfast.testing import SimClock
 

@@ -16,14 +16,16 @@ import holdfast
 from holdfast import Backoff, Delivery, Flush, InvalidArgument, Message, Queue, Roll, Store
 from holdfast.queue.events import Acked, Dropped, Leased, Purged, Requeued, SeekTo, Transferring, Truncated, decode
 from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
+from holdfast.queue.transfers import Transfers
 from holdfast.spark.log_rows import BATCH_ROWS
 from holdfast.spark.queue_events import PutRows
 from holdfast.spark.queue_messages import STATES, MessageRows, Overlay, overlay
 from holdfast.spark.schemas import LIFECYCLE, MESSAGES, arrow_schema
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import ALL_MODES, Call
-from tests.queue.inside import journal_of, open_sim, standing_of
+from tests.queue.internals import core_of, journal_of, open_sim, state_of
 from tests.spark.test_event_rows import hit, journal_rows, moment, pieces_of, work_hard
+from tests.tiers import examples
 
 Reopen = Callable[..., Store]
 Row = dict[str, Any]
@@ -45,7 +47,7 @@ def slow_states(queue: Queue) -> dict[int, tuple[str, int | None, str | None]]:
     states: dict[int, str] = {}
     attempts: dict[int, int] = {}
     reasons: dict[int, str] = {}
-    start, end = queue.log.start, standing_of(queue).scanned
+    start, end = queue.log.start, state_of(queue).scanned
 
     def open_below(position: int, *, leased: bool) -> list[int]:
         wanted = ("open", "leased") if leased else ("open",)
@@ -85,7 +87,7 @@ def slow_states(queue: Queue) -> dict[int, tuple[str, int | None, str | None]]:
                     for known in (states, attempts, reasons):
                         for at in [at for at in known if at >= position]:
                             del known[at]
-    described: dict[str, Any] = standing_of(queue).describe()
+    described: dict[str, Any] = state_of(queue).describe()
     present = dict.fromkeys((at for spans in described["ready"].values() for s in spans for at in range(*s)), "ready")
     present |= {at: "delayed" for at, _, _ in described["delayed"]}
     for _, spans in described["leases"].values():
@@ -194,7 +196,7 @@ def test_each_state_with_what_belongs_to_it(store: Store, reopen: Reopen, clock:
         (6, "delayed", 0, None),
     ]
     assert rows[3]["lease"] == fourth.lease
-    (lease,) = standing_of(queue).leases.by_id.values()
+    (lease,) = state_of(queue).leases.by_id.values()
     assert rows[3]["expires"] == moment(lease.expires)
     assert [row["priority"] for row in rows] == [9, 8, 7, 6, 5, 4, 0]
     assert rows[5]["headers"] == [{"key": "n", "value": b"5"}]
@@ -293,7 +295,7 @@ def test_a_second_delivery_is_counted_while_it_is_held(store: Store, reopen: Reo
 def test_what_is_on_its_way_has_left(store: Store, reopen: Reopen) -> None:
     queue = store.queue("q", max_attempts=1)
     queue.put_many([b"x", b"y"])
-    with patch.object(Queue, "carry"):
+    with patch.object(Transfers, "carry"):
         queue.nack(queue.lease(1), "no")
         view = reopen(read_only=True).queue("q")
         assert view.stats().moving == 1
@@ -302,7 +304,7 @@ def test_what_is_on_its_way_has_left(store: Store, reopen: Reopen) -> None:
 
 
 def test_what_ended_before_the_journal_begins_was_acked(files: SimFiles, clock: SimClock) -> None:
-    with patch.object(holdfast.store, "_JOURNAL_ROLL", Roll.count(4)):
+    with patch.object(holdfast.queue_registry, "JOURNAL_ROLL", Roll.count(4)):
         store = open_sim(files, clock)
         queue = store.queue("q", history=100, max_attempts=1, dead_letter=None, retention=None)
         queue.put_many([b"%d" % n for n in range(10)])
@@ -362,14 +364,14 @@ def do(queue: Queue, store: Store, clock: SimClock, held: list[Delivery], step: 
                 held.remove(one)
             match what:
                 case "nack":
-                    queue.try_nack(chosen, ["", "no", "never"][choice % 3], [None, 0][choice % 2])
+                    queue.settler.try_nack(chosen, ["", "no", "never"][choice % 3], [None, 0][choice % 2])
                 case "release":
-                    queue.try_release(chosen)
+                    queue.settler.try_release(chosen)
                 case "extend":
-                    queue.try_extend(chosen, 5 + choice)
+                    queue.settler.try_extend(chosen, 5 + choice)
                     held += chosen
                 case "ack_one":
-                    queue.ack_one(chosen[0])
+                    queue.settler.ack_one(chosen[0])
                 case _:
                     still = [one for one in chosen if one.id in leased_of(queue, one.lease)]
                     queue.ack(still)
@@ -383,15 +385,15 @@ def do(queue: Queue, store: Store, clock: SimClock, held: list[Delivery], step: 
         case ("checkpoint",):
             queue.checkpoint()
         case ("seek", position):
-            queue.seek(min(position, queue.log.visible_end))
+            queue.seek(min(position, queue.log.reader.visible_end))
 
 
 def leased_of(queue: Queue, lease_id: int) -> set[int]:
-    lease = standing_of(queue).leases.by_id.get(lease_id)
-    return set() if lease is None or queue._now() + 10_000 >= lease.expires else lease.left
+    lease = state_of(queue).leases.by_id.get(lease_id)
+    return set() if lease is None or core_of(queue).now() + 10_000 >= lease.expires else lease.left
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(STEPS, st.sampled_from(ALL_MODES), st.sampled_from(["drop-head", "dead-letter"]), st.booleans())
 def test_whatever_happens_the_rows_say_what_the_queue_says(
     steps: list[tuple[Any, ...]], flush: Flush, overflow: str, shared: bool
@@ -408,7 +410,7 @@ def test_whatever_happens_the_rows_say_what_the_queue_says(
 
     def compare() -> None:
         store.tick()
-        for one in (queue, other, queue._find_queue("q.dead")):
+        for one in (queue, other, store.find_queue("q.dead")):
             if one is not None:
                 one.sync()
                 follower = view if one is queue else reader.queue(one.name)
@@ -423,7 +425,7 @@ def test_whatever_happens_the_rows_say_what_the_queue_says(
     for step in steps:
         do(queue, store, clock, held, step)
         if other is not None:
-            other.try_nack(other.lease(1, lease=4), "no", None)
+            other.settler.try_nack(other.lease(1, lease=4), "no", None)
         if step == ("overlay",):
             compare()
     compare()
@@ -440,7 +442,7 @@ def test_a_slice_says_the_same_of_its_part(start: int, stop: int, data: st.DataO
     held = queue.lease(data.draw(st.integers(1, 20)))
     for one in held:
         if reason := data.draw(st.sampled_from(["", "a", "b", "held"])):
-            queue.try_nack([one] if reason != "held" else [], reason, 5)
+            queue.settler.try_nack([one] if reason != "held" else [], reason, 5)
         else:
             one.ack()
     view = open_sim(files, clock, read_only=True).queue("q")
@@ -494,7 +496,7 @@ def test_a_large_queue_is_a_few_runs_and_its_payloads_are_not_copied(tmp_path: P
         assert len(pickle.dumps(over.slice(100_000, 150_000))) < 2000
         (block,) = view.log.blocks()
         (where,) = {np.frombuffer(block.data, np.uint8).__array_interface__["data"][0]}
-        batches = list(MessageRows("q", ["value", "state"], over).batches(block, 0, block.count))
+        batches = list(MessageRows("q", ["value", "state"], over).gather([(block, 0, block.count)]))
         assert sum(batch.num_rows for batch in batches) == count
         assert {batch.column(0).buffers()[2].address for batch in batches} == {where}
         assert batches[-1].column(0)[-1].as_py() == b"%06d" % (count - 1)

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import holdfast
 from holdfast.spark.pipelines import archive, lifecycle
 from tests.spark.test_stream_pipeline import append
+from tests.tiers import sample
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o077], ids=oct)
+@pytest.mark.parametrize("umask", sample([0o022, 0o077], every=1), ids=oct)
 def test_a_stream_from_the_command_line_writes_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
     data, out, checkpoint = tmp_path / "data", tmp_path / "new" / "out", tmp_path / "checkpoint"
     append(data, (0.1, "aab"), (3.5, "c"))

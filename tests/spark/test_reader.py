@@ -33,6 +33,7 @@ from holdfast.spark.partitions import DataLoss, Wanted, read_stretches
 from holdfast.spark.reader import Reader, Share
 from holdfast.spark.sources import view_schema
 from holdfast.testing import SimClock
+from tests.tiers import examples
 
 Row = dict[str, Any]
 
@@ -220,7 +221,7 @@ def test_a_schema_that_does_not_fit_is_refused(tmp_path: Path, field: StructFiel
     bounds=st.tuples(st.integers(0, 1000), st.integers(0, 1000)),
     dropped=st.integers(0, 3),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_shares_are_all_records_once_and_in_order(
     batches: list[tuple[int, int]],
     roll: int,

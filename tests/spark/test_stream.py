@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import holdfast
 from holdfast import Flush, InvalidArgument, NotFound, Retention, Roll
-from holdfast.log.index import SparseIndex
 from holdfast.log.log import Log
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.partitions import DataLoss
@@ -212,13 +212,15 @@ def test_a_batch_of_one_byte_gets_on_and_searches_little(tmp_path: Path, monkeyp
     with holdfast.open(tmp_path) as store:
         fill(store.log("x", index_interval=10), 2000, size=2000)
     searches = [0]
-    field = SparseIndex._field
 
-    def counted(self: SparseIndex, column: int, position: int) -> int:
-        searches[0] += 1
-        return field(self, column, position)
+    def counted(positions: range, wanted: int, *, key: Callable[[int], int]) -> int:
+        def noted(position: int) -> int:
+            searches[0] += 1
+            return key(position)
 
-    monkeypatch.setattr(SparseIndex, "_field", counted)
+        return bisect_right(positions, wanted, key=noted)
+
+    monkeypatch.setattr("holdfast.log.index.bisect_right", counted)
     reader = stream(tmp_path, maxBytesPerTrigger=1)
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())

@@ -26,6 +26,7 @@ from holdfast.table.migration import Migration
 from holdfast.table.storage.keyring import Keyring
 from holdfast.table.storage.row_codec import decode_event
 from holdfast.testing import SimClock
+from tests.table.internals import registry_of
 
 FEW = 40
 """Records, each of which is changed many times."""
@@ -428,14 +429,14 @@ def happen(path: Path, clock: SimClock, model: Any) -> None:
 
 
 def entries(store: holdfast.Store) -> list[tuple[str, bytes, bytes]]:
-    state = store._tables._open_state()
+    state = registry_of(store).state()
     return [(family, key, value) for family in FAMILIES for key, value in state.scan(family)]
 
 
 def test_indexes_that_spark_built_are_those_that_a_migration_builds(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "_EVENTS_A_TASK", 50)  # several files for each family
+    monkeypatch.setattr(backfill, "EVENTS_A_TASK", 50)  # several files for each family
     make, found = indexed_later(), []
     after = make([Index("name"), Index(Each("tags"), Reversed("code"))], unique=True)
     for path in (tmp_path / "ordinary", tmp_path / "spark"):

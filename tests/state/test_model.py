@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.state import State
 from tests.state.places import KINDS, Place, content
+from tests.tiers import examples
 
 Model = dict[str, dict[bytes, bytes]]
 Step = tuple[str, str, bytes, bytes]
@@ -44,7 +45,7 @@ def change(state: State, model: Model, steps: list[Step], *, commit: bool) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(plan=st.lists(commits | looks | others, max_size=10))
 def test_a_state_agrees_with_a_dictionary(kind: str, plan: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

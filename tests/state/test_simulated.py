@@ -7,7 +7,6 @@ import pytest
 
 from holdfast.base.errors import Corrupt, DiskFull, NewerFormat, StorageError, WriterStopped
 from holdfast.state import SimulatedState
-from holdfast.state.simulated import _header
 from holdfast.testing import SimFiles, crash_points
 from tests.state.places import content, put
 
@@ -124,8 +123,9 @@ def test_a_file_cut_off_anywhere_is_noticed(files: SimFiles) -> None:
             SimulatedState(files, PATH)
 
 
-def test_a_file_of_a_newer_format_is_told_from_a_damaged_one(files: SimFiles) -> None:
+def test_a_file_of_a_newer_format_is_told_from_a_damaged_one(files: SimFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.state.simulated.VERSION", 2)
     put(SimulatedState(files, PATH), "leases", {b"key": b"value"})
-    files.content(PATH)[:] = _header(2, b"of tomorrow") + b"of tomorrow"
+    monkeypatch.undo()
     with pytest.raises(NewerFormat):
         SimulatedState(files, PATH)

@@ -5,6 +5,7 @@ from typing import Any
 
 from holdfast.table import Table
 from holdfast.table.storage.table_state import key_in, released
+from tests.table.internals import state_of, view_of
 from tests.table.model import Entry, Paper, each_once
 from tests.table.things import Query
 
@@ -29,7 +30,7 @@ def agree(table: Table[Any], paper: Paper, queries: Sequence[Query], versions: I
 
 def _no_more_than_there_is(table: Table[Any], paper: Paper) -> None:
     """What no scan would show, since each row is tested again: an entry too many, or one left behind."""
-    view, content = table.view, described(table)
+    view, content = view_of(table), described(table)
     found = {record.key: record for record in table.scan(include_deleted=True)}
     assert list(found) == list(paper.at(include_deleted=True))
     entries = {
@@ -89,7 +90,7 @@ def said(record: Any) -> Entry:
 
 def described(table: Table[Any]) -> dict[str, dict[bytes, bytes]]:
     """All that the state has of a table's records."""
-    state, prefix = table.view.state, table.view.prefix
+    state, prefix = state_of(table), view_of(table).prefix
     return {family: dict(state.scan(family, prefix, _behind(prefix))) for family in FAMILIES}
 
 

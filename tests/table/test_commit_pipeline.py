@@ -34,6 +34,7 @@ from holdfast.table import (
 from holdfast.table.storage.row_codec import EventKind, decode_event
 from holdfast.testing import SimClock, SimFiles
 from tests.table.agreement import described
+from tests.table.internals import RANGE_DELETE, position_of
 from tests.table.things import KEYS, Slot, Thing
 
 A, B, C = KEYS[:3]
@@ -299,7 +300,7 @@ def test_a_key_that_was_deleted_for_good_can_be_added_anew_without_its_past(thin
 def test_a_long_past_is_deleted_as_ranges_and_a_short_one_version_by_version(
     store: Store, monkeypatch: pytest.MonkeyPatch, many: int, updates: bool
 ) -> None:
-    monkeypatch.setattr("holdfast.table.storage.table_state._MANY", many)
+    monkeypatch.setattr(RANGE_DELETE, many)
     things = store.table(Thing, keep_all_versions=True, update_history=updates)
     for key in (A, B):
         things.add({"name": "Ada", "tags": {"a"}}, key=key)
@@ -630,7 +631,7 @@ def test_a_table_is_as_it_was_when_the_store_is_opened_again(reopen: Reopen) -> 
         before, last = described(things), things.last_version
     with reopen() as store:
         things = store.table(Thing)
-        assert (described(things), things.last_version, things.position) == (before, last, 2)
+        assert (described(things), things.last_version, position_of(things)) == (before, last, 2)
         assert things.settings.keep_all_versions
 
 
@@ -646,7 +647,7 @@ def test_what_the_state_lost_is_replayed_from_the_log(files: SimFiles, clock: Si
     after = files.after_crash("dropped")  # commits of the state that were not synced are gone
     again = holdfast.open("data", files=after, clock=clock, background=False).table(Thing)
     assert described(again) == before
-    assert again.position == 4
+    assert position_of(again) == 4
 
 
 @pytest.mark.parametrize("lost", [1, 2])

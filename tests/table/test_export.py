@@ -15,9 +15,9 @@ from holdfast.base.errors import DiskFull, NewerFormat
 from holdfast.base.hlc import HybridLogicalClock
 from holdfast.state import TABLE_FAMILIES, open_state
 from holdfast.table import Model, ValidationFailed, describe, field
+from holdfast.table.engine import TableEngine
 from holdfast.table.model.indexes import Index
 from holdfast.table.settings import TableSettings
-from holdfast.table.storage import export
 from holdfast.table.storage.export import BackupReport, backup_table, check_restored, restore_table, verify_backup
 from holdfast.table.storage.export_file import BackupReader, BackupWriter
 from holdfast.table.storage.field_encryption import check_tokens, images_of
@@ -25,6 +25,7 @@ from holdfast.table.storage.keyring import KeyMissing, Keyring
 from holdfast.table.storage.row_codec import decode_event
 from holdfast.table.table import Table
 from holdfast.testing import SimClock, SimFiles, crash_points
+from tests.table.internals import BACKUP_FRAME_RECORDS, changelog_of, state_of
 
 
 class Account(Model, id=7):
@@ -61,7 +62,7 @@ def events(table: Table[Any]) -> list[tuple[bytes | None, Any]]:
 def contents(table: Table[Any]) -> dict[str, list[tuple[bytes, bytes]]]:
     """All that the state holds of a table, but for its place in the log."""
     families = [family for family in TABLE_FAMILIES if family != "model"]
-    return {family: list(table.view.state.scan(family)) for family in families}
+    return {family: list(state_of(table).scan(family)) for family in families}
 
 
 @pytest.fixture
@@ -227,7 +228,7 @@ def test_a_log_whose_beginning_went_is_backed_up_from_where_it_starts(
 ) -> None:
     table = store.table(Account, roll=Roll.count(2))
     keys = [table.add(Account(name=f"{n}")).key for n in range(6)]
-    table.changelog.compact(retention=Retention(max_segments=1))
+    changelog_of(table).compact(retention=Retention(max_segments=1))
     report = backup_table(table, "data/b.hftable", files=files)
     assert (report.first, report.stop, report.missing) == (4, 6, 0)
     restore_table(other, report.path, model=Account, files=files)
@@ -398,7 +399,7 @@ def small_backup() -> tuple[bytes, list[tuple[bytes | None, Any]]]:
 
 
 def test_wherever_a_restore_is_cut_off_the_table_is_whole_or_known_to_be_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "_FRAME_RECORDS", 2)
+    monkeypatch.setattr(BACKUP_FRAME_RECORDS, 2)
     raw, expected = small_backup()
 
     class Restoring:
@@ -450,7 +451,7 @@ class Vault:
 
     def table(self, model: type[Any], *, keyring: Keyring | None = None, **settings: bool) -> Table[Any]:
         log = self._store.log(model.__name__, flush=Flush.sync())
-        table: Table[Any] = Table(
+        engine: TableEngine[Any] = TableEngine(
             model,
             TableSettings(**settings),
             log,
@@ -459,9 +460,9 @@ class Vault:
             clock=self._clock,
             images=images_of(model, keyring),
         )
-        check_tokens(table, keyring)
-        self._open[table.name] = table
-        return table
+        check_tokens(engine, keyring)
+        self._open[engine.name] = Table(engine)
+        return self._open[engine.name]
 
 
 class Login(Model, id=9):

@@ -17,6 +17,7 @@ from holdfast.table import Addition, Index, Model, Record, Table, ValidationFail
 from holdfast.testing import SimClock, SimFiles
 from tests.interrupts import HANDLERS, BlockedFiles, LimitExceeded, handled_by
 from tests.table.agreement import described
+from tests.table.internals import changelog_of, on_next_commit, position_of
 from tests.table.trouble import Account, Entry, Held, Running, TroubledFiles, interrupt, killed
 
 Reopen = Callable[..., Store]
@@ -42,14 +43,11 @@ def names(table: Table[Account]) -> list[str]:
 
 def refuse_once(monkeypatch: pytest.MonkeyPatch, table: Table[Account]) -> None:
     """The state's next commit finds the disk full."""
-    state = table.view.state
-    write = state._write  # type: ignore[attr-defined]
 
-    def full(changes: object) -> None:
-        monkeypatch.setattr(state, "_write", write)
+    def full(apply: Callable[[], None]) -> None:
         raise DiskFull("full once")
 
-    monkeypatch.setattr(state, "_write", full)
+    on_next_commit(monkeypatch, table, full)
 
 
 # Interrupts
@@ -94,16 +92,13 @@ def test_an_interrupt_while_the_state_follows_loses_nothing_and_lets_nobody_wait
 ) -> None:
     accounts = real_store.table(Account)
     accounts.add({"email": "a", "name": "a"})
-    state = accounts.view.state
-    write = state._write  # type: ignore[attr-defined]
 
-    def interrupted(changes: object) -> None:
-        monkeypatch.setattr(state, "_write", write)
+    def interrupted(apply: Callable[[], None]) -> None:
         if not before:
-            write(changes)
+            apply()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(state, "_write", interrupted)
+    on_next_commit(monkeypatch, accounts, interrupted)
     with pytest.raises(KeyboardInterrupt):
         accounts.add({"email": "x", "name": "x"})
     with pytest.raises((ValidationFailed, WriterStopped)):  # it has the value, or nobody knows until it is reopened
@@ -210,7 +205,7 @@ def test_without_sync_a_write_that_fails_is_told_and_the_state_is_not_ahead(
     for _ in range(2):
         with pytest.raises(HoldfastError):
             Running(lambda: accounts.add({"email": "b", "name": "b"})).result()
-    assert names(accounts) == ["a"] and accounts.position == 1
+    assert names(accounts) == ["a"] and position_of(accounts) == 1
     after = SimFiles.holding(files.snapshot(), seed=5)
     again = holdfast.open("data", files=after, clock=clock, background=False).table(Account)
     assert names(again) == ["a"]
@@ -223,15 +218,15 @@ def test_without_sync_a_log_that_stops_before_the_request_lands_is_told(
     store = holdfast.open("data", files=files, clock=clock, background=False)
     accounts = store.table(Account, flush=flush)
     accounts.add({"email": "a", "name": "a"})
-    commit = accounts.changelog.commit
+    commit = changelog_of(accounts).commit
 
     def fails_behind_our_back(pending_block: object) -> None:
-        monkeypatch.setattr(accounts.changelog, "commit", commit)
+        monkeypatch.setattr(changelog_of(accounts), "commit", commit)
         files.fail("sync", errno.EIO, pattern="data/tables/*.data")
         with pytest.raises(WriterStopped):
-            accounts.changelog.sync()  # as the background does
+            changelog_of(accounts).sync()  # as the background does
 
-    monkeypatch.setattr(accounts.changelog, "commit", fails_behind_our_back)
+    monkeypatch.setattr(changelog_of(accounts), "commit", fails_behind_our_back)
     for email in ("b", "b", "c"):
         with pytest.raises(WriterStopped):
             Running(lambda email=email: accounts.add({"email": email})).result()  # type: ignore[misc]
@@ -347,8 +342,9 @@ def test_the_largest_id_is_as_good_as_any_and_there_is_none_above(store: Store) 
             type("Wrong", (Model,), {"__annotations__": {}}, id=number)
 
 
-# A signal that strikes while Python drops a weak reference is told to nobody.
-@pytest.mark.filterwarnings("ignore:Exception ignored in. <function WeakSet:pytest.PytestUnraisableExceptionWarning")
+# What a handler raises in a destructor or in the callback of a weak reference is dropped by the interpreter.
+@pytest.mark.usefixtures("without_gc_callbacks")
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("flush", [Flush.sync(), Flush.async_()], ids=lambda flush: str(flush.mode))
 def test_interrupts_anywhere_lose_nothing_and_leave_nobody_waiting(tmp_path: Path, flush: Flush) -> None:
     """Signals come between any two bytecodes of the main thread; a table may stop, and never goes wrong."""

@@ -20,6 +20,7 @@ from holdfast.base.errors import StorageError
 from holdfast.base.hlc import HybridLogicalClock
 from holdfast.state import TABLE_FAMILIES, State, open_state
 from holdfast.table import Add, Change, InvalidModel, Model, ValidationFailed, field
+from holdfast.table.engine import TableEngine
 from holdfast.table.model.indexes import Index
 from holdfast.table.query.planner import TableScanRefused
 from holdfast.table.settings import TableSettings
@@ -33,10 +34,10 @@ from holdfast.table.storage.field_encryption import (
     sealed_images,
 )
 from holdfast.table.storage.keyring import EncryptionMissing, KeyMissing, Keyring
-from holdfast.table.storage.row_codec import decode_event
-from holdfast.table.storage.table_state import plain_images
+from holdfast.table.storage.row_codec import decode_event, plain_images
 from holdfast.table.table import Table
 from holdfast.testing import SimClock, SimFiles
+from tests.table.internals import view_of
 
 SECRET = "hunter2-hunter2"
 
@@ -68,7 +69,7 @@ class Ward:
         self.state: State = open_state(SimFiles(), Path("state"), families=TABLE_FAMILIES)
 
     def open(self, keyring: Keyring | None, model: type[Any] = Patient, **settings: bool) -> Table[Any]:
-        table: Table[Any] = Table(
+        engine: TableEngine[Any] = TableEngine(
             model,
             TableSettings(**settings),
             self.log,
@@ -77,8 +78,8 @@ class Ward:
             clock=self.clock,
             images=images_of(model, keyring),
         )
-        check_tokens(table, keyring)
-        return table
+        check_tokens(engine, keyring)
+        return Table(engine)
 
     def bytes(self) -> bytes:
         """All that somebody finds who can read the disk."""
@@ -512,7 +513,7 @@ def test_after_a_rotation_of_tokens_values_are_still_unique_and_old_tokens_are_g
     table.add(Patient(name="Ann", number="A-1"))
     gone = table.add(Patient(name="Cleo", number="C-1")).key
     table.delete(gone)
-    old = [table.view.images.unique(Patient.__spec__.fields["number"], value) for value in ("A-1", "C-1")]
+    old = [view_of(table).images.unique(Patient.__spec__.fields["number"], value) for value in ("A-1", "C-1")]
     assert all(token in ward.bytes() for token in old)
     keyring.rotate_tokens()
     with pytest.raises(ValidationFailed):  # the open table goes on with the key that it has
@@ -527,9 +528,9 @@ def test_after_a_rotation_of_tokens_values_are_still_unique_and_old_tokens_are_g
 def test_tokens_are_checked_once_for_each_key(ward: Ward, keyring: Keyring) -> None:
     table = ward.open(keyring)
     table.add(Patient(name="Ann", number="A-1"))
-    assert not check_tokens(table, keyring)
+    assert not check_tokens(table.engine, keyring)
     keyring.rotate_tokens()
-    again = Table(
+    again = TableEngine(
         Patient,
         TableSettings(),
         ward.log,
@@ -573,7 +574,7 @@ def test_resealing_uses_the_current_key_and_changes_nothing_else(
     assert reseal(table, keyring, batch=2, progress=done.append) == 3
     assert done == [2, 3]
     assert table.get_many(keys) == before
-    assert all(b"2026b" in (table.view.row(key) or pytest.fail("gone")).image for key in keys)
+    assert all(b"2026b" in (view_of(table).row(key) or pytest.fail("gone")).image for key in keys)
     assert reseal(table, keyring) == 0
     opened = ward.open(keyring, keep_all_versions=True)
     opened.rebuild()
@@ -601,11 +602,19 @@ def test_resealing_seals_what_was_stored_before_its_field_was_sensitive(ward: Wa
     key = plain.add({"name": "Ann", "diagnosis": SECRET}).key
     images = sealed_images(Patient, keyring, accept_unsealed=True)
     table = Table(
-        Patient, TableSettings(), ward.log, ward.state, HybridLogicalClock(ward.clock), clock=ward.clock, images=images
+        TableEngine(
+            Patient,
+            TableSettings(),
+            ward.log,
+            ward.state,
+            HybridLogicalClock(ward.clock),
+            clock=ward.clock,
+            images=images,
+        )
     )
     assert reseal(table, keyring) == 1
     assert reseal(table, keyring) == 0
-    assert SECRET.encode() not in (table.view.row(key) or pytest.fail("gone")).image
+    assert SECRET.encode() not in (view_of(table).row(key) or pytest.fail("gone")).image
     found = table.get(key)
     assert found is not None
     assert found.value.diagnosis == SECRET
@@ -623,7 +632,7 @@ def test_the_log_still_needs_the_old_key_after_resealing(
     assert [record.value.diagnosis for record in table.get_many(keys)] == [f"d{n}" for n in range(5)]
     with pytest.raises(KeyMissing):
         table.rebuild()
-    table.cache.clear()
+    table.engine.state.cache.clear()
     assert [record.value.diagnosis for record in table.get_many(keys)] == [f"d{n}" for n in range(5)], "state is gone"
 
 
@@ -646,9 +655,9 @@ def test_a_value_that_is_moved_between_rows_of_the_state_does_not_open(ward: War
     one = table.add(Patient(name="Ann", diagnosis=SECRET)).key
     two = table.add(Patient(name="Bob", diagnosis="-")).key
     batch = ward.state.transaction()
-    stolen = ward.state.get("table", table.view.prefix + one)
+    stolen = ward.state.get("table", view_of(table).prefix + one)
     assert stolen is not None
-    batch.put("table", table.view.prefix + two, stolen)
+    batch.put("table", view_of(table).prefix + two, stolen)
     batch.commit()
     with pytest.raises(SealBroken):
         table.get(two)

@@ -18,6 +18,7 @@ from holdfast.table.query.expressions import Expression
 from holdfast.table.query.filter_parser import InvalidFilter, parse_filter, parse_path
 from holdfast.table.query.filters import compile_filter
 from tests.table.persons import Address, Length, Level, Person, Weight, instant, person
+from tests.tiers import examples
 
 
 class Colour(Enum):
@@ -341,7 +342,7 @@ WORDS = [
 
 
 @given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_size=14).map("".join)))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 def test_any_text_is_an_expression_or_refused(text: str) -> None:
     _read_or_refused(text)
 
@@ -376,7 +377,7 @@ LEAVES = [
         limits=st.sampled_from([{}, {"EUR": 3}, {"EUR": 9}]),
     ),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_and_or_and_not_join_as_in_python(text: str, record: Person) -> None:
     fits = {leaf: compile_filter(parse_filter(Person, leaf))(record) for leaf in LEAVES}
     spoken = text

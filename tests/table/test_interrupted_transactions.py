@@ -34,7 +34,7 @@ def named(accounts: Table[Account], key: bytes) -> str:
     ("handled", "times", "step"), [(True, 1, 1), (False, 1, 1), (False, 2, 5)], ids=["in the handler", "after", "twice"]
 )
 def test_a_transaction_that_is_cut_off_anywhere_blocks_no_other(handled: bool, times: int, step: int) -> None:
-    for at in range(0, 100_000, rounds(step, 7 * step)):
+    for at in range(0, 100_000, rounds(step, 13 * step)):
         store = simulated()
         queue = store.queue("q")
         put_in_transaction(store, queue, b"first")
@@ -57,6 +57,7 @@ def test_a_transaction_that_is_cut_off_anywhere_blocks_no_other(handled: bool, t
     assert at > 100  # places, which are fewer where the background has done something before
 
 
+@pytest.mark.usefixtures("without_gc_callbacks")
 def test_a_rebuild_that_gives_up_waiting_lets_no_writer_into_a_table_of_a_transaction(disk_store: Store) -> None:
     accounts = disk_store.table(Account)
     key = accounts.add(Account(name="0")).key
@@ -96,7 +97,7 @@ def test_a_rebuild_that_gives_up_waiting_lets_no_writer_into_a_table_of_a_transa
 def test_a_transaction_that_is_cut_off_anywhere_is_whole_or_nothing_and_all_goes_on(
     flush: Flush, times: int, step: int
 ) -> None:
-    for at in range(0, 100_000, rounds(step, 7 * step)):
+    for at in range(0, 100_000, rounds(step, 13 * step)):
         files, clock = SimFiles(1), SimClock()
         store = holdfast.open("data", files=files, clock=clock, background=False)
         accounts, queue = store.table(Account, flush=flush), store.queue("q", flush=flush)

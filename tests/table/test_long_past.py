@@ -8,6 +8,7 @@ import pytest
 from holdfast import Store
 from holdfast.table.operations import Change
 from tests.table.following import Item, Items, filled, table_of
+from tests.table.internals import ENTRIES_A_RECORD, LONG_PAST, state_of
 
 FIELDS: Any = Item
 
@@ -40,7 +41,7 @@ def pages(table: Items, **options: Any) -> list[tuple[bytes, Any]]:
 def entries_read(table: Items, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The entries of the past that are read from here on."""
     read: list[bytes] = []
-    state = table.view.state
+    state = state_of(table)
     scan = state.scan
 
     def counted(family: str, *given: Any, **options: Any) -> Iterator[tuple[bytes, bytes]]:
@@ -92,8 +93,8 @@ def test_by_the_records_it_finds_what_it_finds_by_the_index(
     table.delete(keys[3], hard=True)
     found = {}
     for long in (3, 1_000_000):
-        monkeypatch.setattr("holdfast.table.query.scanner._LONG_PAST", long)
-        monkeypatch.setattr("holdfast.table.query.scanner._ENTRIES_A_RECORD", 0.1)
+        monkeypatch.setattr(LONG_PAST, long)
+        monkeypatch.setattr(ENTRIES_A_RECORD, 0.1)
         whole = [(record.key, record.value) for record in table.scan(as_of=then, **asked)]
         assert pages(table, as_of=then, **asked) == whole
         found[long] = whole

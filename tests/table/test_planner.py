@@ -27,6 +27,7 @@ from holdfast.table.storage.order_preserving_encoding import encode, successor
 from tests.table.persons import Address, Length, Level, Log, Person, Weight, instant, person
 from tests.table.test_keys import Place
 from tests.table.things import Thing
+from tests.tiers import examples
 
 P: Any = Person
 L: Any = Log
@@ -169,14 +170,14 @@ ORDERS = st.lists(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(PEOPLE, max_size=8), EXPRESSIONS)
 def test_a_scan_finds_what_a_look_at_every_object_finds(people: list[Person], where: Expression) -> None:
     table, test = shelf(*people), compile_filter(where)
     assert sorted(table.scan(where)) == [key for key, row in table.rows.items() if test(row)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(PEOPLE, max_size=8), st.none() | EXPRESSIONS, ORDERS)
 def test_a_scan_keeps_to_the_order_that_was_asked_for(
     people: list[Person], where: Expression | None, order: list[str]
@@ -242,7 +243,7 @@ LOG_ORDERS = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(LOG_ROWS, st.recursive(LOG_LEAVES, joined, max_leaves=4), LOG_ORDERS)
 def test_a_table_whose_key_is_made_of_fields_finds_the_same(
     rows: dict[Any, str], where: Expression, order: list[str] | None

@@ -15,7 +15,6 @@ from holdfast import Store
 from holdfast.base.errors import DiskFull, HoldfastError, InvalidArgument, ReadOnly
 from holdfast.log.record import Record as LogRecord
 from holdfast.table.errors import ValidationFailed
-from holdfast.table.live import replicator
 from holdfast.table.live.sync_updates import Addition, Alteration, InitialValues, OrderedKeys, Removal
 from holdfast.table.operations import Add, Done, NoRecord
 from holdfast.table.record import Record
@@ -33,6 +32,8 @@ from tests.table.following import (
     filled,
     table_of,
 )
+from tests.table.internals import REPLICATED_AT_ONCE, state_of, view_of
+from tests.tiers import examples
 
 KEY = bytes(15) + b"\1"
 FAMILIES = ("table", "keys", "index", "unique", "historic_table", "historic_index", "historic_unique", "update_history")
@@ -347,7 +348,7 @@ def test_a_watcher_of_one_store_can_feed_another(mode: dict[str, bool], store: S
 # Several operations on one record in one request
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(operations=OPERATIONS)
 def test_a_log_and_a_watcher_make_the_same_table_whatever_happened(operations: Any) -> None:
     clock = SimClock()
@@ -370,7 +371,7 @@ def test_a_log_and_a_watcher_make_the_same_table_whatever_happened(operations: A
     assert [(one.key, one.value) for one in fed.scan()] == [(one.key, one.value) for one in source.scan()]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(operations=OPERATIONS, data=st.data())
 def test_records_of_a_log_may_come_in_any_order(operations: Any, data: st.DataObject) -> None:
     clock = SimClock()
@@ -403,7 +404,7 @@ def test_a_log_with_several_events_of_a_version_is_taken_in_whole(mode: dict[str
     """As requests with several operations on one record were once written."""
     table = table_of(store, Item, **mode)
     key = table.layout.key_of(Item(number=1, value=0))
-    images = [table.view.images.encode(key, Item(number=1, value=value)) for value in (1, 2, 3)]
+    images = [view_of(table).images.encode(key, Item(number=1, value=value)) for value in (1, 2, 3)]
     events = [
         Event(EventKind.ADD, 10, 10, False, (), images[0]),
         Event(EventKind.CHANGE, 10, 10, False, (2,), images[1]),
@@ -422,9 +423,9 @@ def test_a_log_with_several_events_of_a_version_is_taken_in_whole(mode: dict[str
 
 def whole_state(table: Items) -> dict[str, list[tuple[bytes, Any]]]:
     """All that there is of a table; rows with their records, since one set can be written in several orders."""
-    prefix = table.view.prefix
+    prefix = view_of(table).prefix
     found: dict[str, list[tuple[bytes, Any]]] = {
-        family: [entry for entry in table.view.state.scan(family) if entry[0].startswith(prefix)] for family in FAMILIES
+        family: [entry for entry in state_of(table).scan(family) if entry[0].startswith(prefix)] for family in FAMILIES
     }
     found["table"] = [(name, _row(table, raw)) for name, raw in found["table"]]
     found["historic_table"] = [(name, (raw[:8], _row(table, raw[8:]))) for name, raw in found["historic_table"]]
@@ -433,7 +434,7 @@ def whole_state(table: Items) -> dict[str, list[tuple[bytes, Any]]]:
 
 def _row(table: Items, raw: bytes) -> tuple[Any, ...]:
     row = decode_row(raw)
-    return (*row[:-1], table.spec.decode(row.image))
+    return (*row[:-1], table.model.__spec__.decode(row.image))
 
 
 LIVES = ("add", "change", "hard-delete", "add again", "change again")
@@ -457,7 +458,7 @@ def test_a_key_added_again_after_a_deletion_for_good_is_another_life_in_any_orde
         updates = [
             removal(event.version)
             if event.kind is EventKind.HARD_DELETE
-            else Addition(Record(KEY, source.view.images.decode(KEY, event.image), event.version, event.created))
+            else Addition(Record(KEY, view_of(source).images.decode(KEY, event.image), event.version, event.created))
             for event in (decode_event(record.payload) for record in records)
         ]
     for number, order in enumerate(itertools.permutations(range(len(updates)))):
@@ -491,7 +492,7 @@ def test_a_change_of_another_life_takes_nothing_over_from_the_one_that_was_delet
 def test_a_version_is_taken_in_whole_or_not_at_all(
     mode: dict[str, bool], store: Store, files: SimFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicator, "_AT_ONCE", 2)
+    monkeypatch.setattr(REPLICATED_AT_ONCE, 2)
     table = table_of(store, Item, **mode)
     items = [Item(number=number, value=0) for number in range(4)]
     updates = [

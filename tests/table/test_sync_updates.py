@@ -15,6 +15,7 @@ from holdfast.table.model.differences import differences
 from holdfast.table.query.planner import TableScanRefused
 from holdfast.testing import SimClock, SimFiles
 from tests.table.following import MODES, OPERATIONS, Item, Items, carry_out, filled, table_of
+from tests.tiers import examples
 
 FIELDS: Any = Item
 
@@ -247,7 +248,7 @@ SYNCED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("mode", MODES[:2], ids=["present", "history"])
 @pytest.mark.parametrize("synced", SYNCED, ids=str)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(operations=OPERATIONS)
 def test_a_client_that_asks_now_and_then_is_up_to_date_each_time(
     mode: dict[str, bool], synced: dict[str, Any], operations: Any

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Store
 from holdfast.table import Add, Change, Delete, Done, Index, Model, Table, ValidationFailed, field
+from tests.table.internals import position_of, state_of, view_of
 
 THREADS = 8
 
@@ -47,10 +48,10 @@ def test_a_counter_that_all_raise_ends_at_the_exact_sum(counters: Table[Counter]
     in_threads(work)
     found = counters.get(key)
     assert found is not None and found.count == THREADS * 25
-    assert [row.version for row in counters.view.rows_of(key)] == sorted(
-        (row.version for row in counters.view.rows_of(key)), reverse=True
+    assert [row.version for row in view_of(counters).rows_of(key)] == sorted(
+        (row.version for row in view_of(counters).rows_of(key)), reverse=True
     )
-    assert len(list(counters.view.rows_of(key))) == THREADS * 25 + 1
+    assert len(list(view_of(counters).rows_of(key))) == THREADS * 25 + 1
 
 
 def test_a_unique_value_has_one_owner_however_many_want_it(counters: Table[Counter]) -> None:
@@ -82,7 +83,7 @@ def test_a_unique_value_that_goes_round_is_never_at_two_places(counters: Table[C
             counters.change(keys[number], {"name": None})
 
     in_threads(work)
-    for version in sorted({row.version for key in keys for row in counters.view.rows_of(key)}):
+    for version in sorted({row.version for key in keys for row in view_of(counters).rows_of(key)}):
         holders = [record for record in counters.scan(as_of=version) if record.name is not None]
         assert len(holders) <= 1
         assert [one.key for one in counters.scan(Counter.name == "the one", as_of=version)] == [
@@ -91,7 +92,7 @@ def test_a_unique_value_that_goes_round_is_never_at_two_places(counters: Table[C
 
 
 def test_threads_share_their_syncs(counters: Table[Counter]) -> None:
-    before = counters.view.state.commits
+    before = state_of(counters).commits
     together = threading.Barrier(THREADS)
 
     def work(number: int) -> None:
@@ -102,8 +103,8 @@ def test_threads_share_their_syncs(counters: Table[Counter]) -> None:
     in_threads(work)
     assert counters.count() == THREADS * 30
     assert counters.log.end == THREADS * 30
-    assert sum(1 for _ in counters.log.blocks_between(0, counters.log.end)) < THREADS * 30
-    assert counters.view.state.commits - before < THREADS * 30
+    assert sum(1 for _ in counters.log.blocks(0, counters.log.end)) < THREADS * 30
+    assert state_of(counters).commits - before < THREADS * 30
 
 
 def test_the_past_stands_still_while_others_change_the_present(counters: Table[Counter]) -> None:
@@ -182,7 +183,7 @@ def test_a_rebuild_waits_for_those_who_write_and_they_for_it(counters: Table[Cou
 
     in_threads(work)
     assert counters.count() == 6 * 15 + 1
-    assert counters.position == counters.log.end
+    assert position_of(counters) == counters.log.end
 
 
 def test_a_transaction_is_alone_with_the_tables(disk_store: Store, counters: Table[Counter]) -> None:

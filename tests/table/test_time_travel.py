@@ -30,6 +30,7 @@ from tests.table.things import (
     operations,
     slot_operations,
 )
+from tests.tiers import examples
 
 PATH = "data"
 NO_VERSION = -1
@@ -263,8 +264,8 @@ class DiskMachine(TableMachine):
 
 
 TestTables = TableMachine.TestCase
-TestTables.settings = settings(max_examples=16, stateful_step_count=25)
+TestTables.settings = settings(max_examples=examples(16), stateful_step_count=25)
 TestPresent = PresentMachine.TestCase
-TestPresent.settings = settings(max_examples=8, stateful_step_count=25)
+TestPresent.settings = settings(max_examples=examples(8), stateful_step_count=25)
 TestOnDisk = DiskMachine.TestCase
-TestOnDisk.settings = settings(max_examples=3, stateful_step_count=20)
+TestOnDisk.settings = settings(max_examples=examples(3), stateful_step_count=20)

@@ -13,10 +13,10 @@ import pytest
 
 import holdfast
 from holdfast import DiskFull, Flush, InvalidArgument, Message, MessageTooLarge, QueueFull, Roll, Store, WriterStopped
-from holdfast.log import Log
 from holdfast.table import Addition, Record, Table
 from holdfast.testing import SimClock, SimFiles
 from tests.table.agreement import described
+from tests.table.internals import DECISION_MAX, DECISIONS_FULL, decisions_of
 from tests.table.trouble import Account, Entry, Held, Running, TroubledFiles, interrupt, killed
 
 Reopen = Callable[..., Store]
@@ -174,21 +174,16 @@ def test_a_transaction_with_something_too_large_is_refused_before_it_is_decided(
 # The log of decisions
 
 
-def decisions(store: Store) -> Log:
-    (log,) = store._transactions.logs()
-    return log
-
-
 def test_decisions_that_are_done_are_dropped_while_the_store_is_open(
     store: Store, accounts: Table[Account], entries: Table[Entry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.transactions._FULL", 10_000)
+    monkeypatch.setattr(DECISIONS_FULL, 10_000)
     longest = 0
     for number in range(40):
         with store.transaction():
             accounts.add({"name": f"{number:03}" + "x" * 1000})
             entries.add({"name": "y"})
-        longest = max(longest, len(list(decisions(store).read())))
+        longest = max(longest, len(list(decisions_of(store).read())))
     assert 10 <= longest <= 20
     assert accounts.count() == entries.count() == 40
 
@@ -200,14 +195,14 @@ def test_a_log_of_decisions_that_cannot_be_emptied_harms_no_transaction(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("holdfast.transactions._FULL", 1)
+    monkeypatch.setattr(DECISIONS_FULL, 1)
     accounts, entries = store.table(Account), store.table(Entry)
     files.fail("remove", errno.EIO, pattern="data/transactions/*")
     for name in ("first", "second"):
         with store.transaction():
             accounts.add({"name": name})
             entries.add({"name": name})
-    assert "not cleared" in caplog.text and list(decisions(store).read()) == []
+    assert "not cleared" in caplog.text and list(decisions_of(store).read()) == []
     for one in (store, after_kill(files, clock)):
         assert names(one.table(Account)) == names(one.table(Entry)) == ["first", "second"]
 
@@ -581,7 +576,7 @@ def test_a_write_to_another_stores_table_or_queue_in_a_transaction_is_refused_an
 def test_a_transaction_that_is_too_large_changes_nothing_and_leaves_its_tables_in_order(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("holdfast.transactions._RECORD_MAX", 2000)
+    monkeypatch.setattr(DECISION_MAX, 2000)
     accounts, queue = store.table(Account), store.queue("orders")
     with pytest.raises(MessageTooLarge, match="change less in one transaction"), store.transaction():
         for number in range(100):

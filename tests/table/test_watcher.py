@@ -16,6 +16,7 @@ from holdfast.table.live.watcher import ListenerBehind, Watcher
 from holdfast.table.query.planner import TableScanRefused
 from holdfast.table.query.search import search
 from tests.table.following import MODES, Client, Item, Items, Person, begun, filled, heard, table_of
+from tests.table.internals import changelog_of
 
 FIELDS: Any = Item
 
@@ -308,7 +309,7 @@ def test_one_whose_changes_are_no_longer_kept_is_told_so(table: Items) -> None:
     keys = filled(table, (1, 2))
     watcher = begun(table.watch())
     table.change(keys[0], {"value": 5})
-    table.changelog.clear(force=True)
+    changelog_of(table).clear(force=True)
     table.change(keys[0], {"value": 6})
     with pytest.raises(ListenerBehind, match="no longer keeps"):
         watcher.poll()

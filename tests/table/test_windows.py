@@ -10,8 +10,11 @@ import holdfast
 from holdfast import Store
 from holdfast.table.live.watch_scope import NEWEST_FIRST
 from holdfast.table.operations import Delete
+from holdfast.table.query.scanner import Scanner
 from holdfast.testing import SimClock, SimFiles
 from tests.table.following import MODES, OPERATIONS, Client, Item, Items, begun, carry_out, filled, heard, table_of
+from tests.table.internals import WATCH_AHEAD
+from tests.tiers import examples
 
 FIELDS: Any = Item
 
@@ -187,13 +190,13 @@ def test_many_that_go_are_followed_by_as_many_with_few_scans(
     keys = filled(table, tuple(range(150)))
     watcher = begun(table.watch(order=[order], limit=20, allow_table_scan=True))
     scans: list[Any] = []
-    scan = type(table).scan
+    scan = Scanner.scan
 
     def counted(*given: Any, **options: Any) -> Any:
         scans.append(given)
         return scan(*given, **options)
 
-    monkeypatch.setattr(type(table), "scan", counted)
+    monkeypatch.setattr(Scanner, "scan", counted)
     if at_once:
         table.write([Delete(key) for key in keys[:100]])
     for key in [] if at_once else keys[:100]:
@@ -223,7 +226,7 @@ WATCHED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("watched", WATCHED, ids=str)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(before=OPERATIONS, after=OPERATIONS, ahead=st.sampled_from([1, 2, 64]))
 @example(  # when the first change is read, the state has the record at another place already
     before=[],
@@ -244,7 +247,7 @@ def test_a_listener_always_ends_with_what_a_scan_finds(
     for operation in before:
         carry_out(table, *operation)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.table.live.watcher._AHEAD", ahead)
+        patch.setattr(WATCH_AHEAD, ahead)
         client = Client(table.watch(**watched))
     client.listen()
     assert client.keys == found(table, watched)

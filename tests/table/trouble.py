@@ -5,11 +5,11 @@ import threading
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import holdfast
 from holdfast import Store
-from holdfast.base.files import File, Mode, SystemFile, SystemFiles
+from holdfast.base.files import File, Mode, SystemFiles
 from holdfast.table import Index, Model, field
 
 __all__ = ["Account", "Entry", "Held", "Running", "TroubledFiles", "interrupt", "killed"]
@@ -45,9 +45,10 @@ class TroubledFiles(SystemFiles):
         self._pattern, self._trouble = pattern, trouble
 
     def open(self, path: Path, mode: Mode) -> File:
-        file = super().open(path, mode)
-        assert isinstance(file, SystemFile)
-        return _Troubled(self, path, file)
+        return cast("File", _Troubled(self, path, super().open(path, mode)))
+
+    def allocate(self, path: Path, size: int) -> None:
+        SystemFiles().allocate(path, size)  # it needs a file of the operating system
 
     def call(self, path: Path) -> None:
         trouble = self._trouble
@@ -56,17 +57,18 @@ class TroubledFiles(SystemFiles):
             trouble()
 
 
-class _Troubled(SystemFile):
-    __slots__ = ("_files", "_path")
+class _Troubled:
+    """A file of the operating system whose next sync may be in trouble."""
 
-    def __init__(self, files: TroubledFiles, path: Path, file: SystemFile) -> None:
-        super().__init__(file._fd)
-        file._fd = -1  # it is ours
-        self._files, self._path = files, path
+    def __init__(self, files: TroubledFiles, path: Path, file: File) -> None:
+        self._files, self._path, self._file = files, path, file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
     def sync(self) -> None:
         self._files.call(self._path)
-        super().sync()
+        self._file.sync()
 
 
 def interrupt() -> None:

@@ -220,7 +220,7 @@ def test_an_answer_holds_no_more_than_fits_into_memory(served: Served, monkeypat
     for _ in range(4):
         served.post(f"{ORDERS}/messages", {"messages": [{"payload": "x" * 100_000}] * 25})
     assert len(served.get(f"{ORDERS}/messages?count=100")["messages"]) == 100
-    monkeypatch.setattr(messages, "_SHOWN_BYTES_MAX", 250_000)
+    monkeypatch.setattr(messages, "SHOWN_BYTES_MAX", 250_000)
     assert len(served.get(f"{ORDERS}/messages?count=100")["messages"]) == 16
     assert 1 <= len(served.post(f"{ORDERS}/leases", {"count": 100})["messages"]) < 100
 
@@ -286,7 +286,7 @@ def test_a_request_to_a_broker_that_has_stopped_fails(tmp_path: Path) -> None:
 
 
 def test_what_was_said_to_be_not_done_is_not_done_later(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.web.context._PATIENCE_S", 0.5)
+    monkeypatch.setattr("holdfast.web.context.PATIENCE_S", 0.5)
     held, done = threading.Event(), threading.Event()
     served.server.post(lambda: held.wait(PATIENCE_S))
     with pytest.raises(StorageError, match="nothing was done"):

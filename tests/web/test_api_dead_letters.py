@@ -197,7 +197,7 @@ def test_all_dead_letters_are_counted_put_back_and_deleted_however_many(tmp_path
 
 
 def test_a_look_that_does_not_see_all_says_that_there_is_more(embedded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.web.api.dead_letters._LOOKED_AT", 2)
+    monkeypatch.setattr("holdfast.web.api.dead_letters.LOOKED_AT", 2)
     with Served(embedded) as served:
         (row,) = served.get("/api/holdfast/dead")["queues"]
         assert (row["count"], row["more"]) == (2, True)
@@ -256,7 +256,7 @@ def test_dead_letters_are_put_back_a_few_at_a_time_and_each_once_also_if_it_dies
 
 
 def test_what_a_look_did_not_reach_is_put_back_all_the_same(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.web.api.dead_letters._LOOKED_AT", 1000)
+    monkeypatch.setattr("holdfast.web.api.dead_letters.LOOKED_AT", 1000)
     unseen = shared.get(f"{ALL}/%2F/b/dead")
     assert (unseen["total"], unseen["more"]) == (0, True)
     assert shared.post(f"{ALL}/%2F/b/redrive", {}) == {"redriven": 3}

@@ -331,3 +331,21 @@ def test_a_body_can_be_cut_and_fetched_whole(orders: Served) -> None:
     assert orders.get(ORDERS + "/messages?truncate=0")["messages"][0]["payload"] == "ü" * 1000
     assert orders.get(ORDERS + "/messages/0")["payload"] == "ü" * 1000
     assert orders.ask("GET", ORDERS + "/messages/99").status == 404
+
+
+def test_a_request_that_crosses_the_deletion_of_its_queue_finds_none(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, found = orders.site.store, threading.Event()
+    kept = orders.site.broker.hosts["/"].broker_queues["orders"]
+    state = type(kept.queue).stats
+
+    def slow(queue: holdfast.Queue) -> object:
+        if not found.is_set():  # the request has found the queue; now it is deleted
+            found.set()
+            store.delete_queue("orders")
+        return state(queue)
+
+    monkeypatch.setattr(type(kept.queue), "stats", slow)
+    answers = [orders.ask("GET", ORDERS).status for _ in range(2)]  # the second finds what the broker did not drop yet
+    assert (found.is_set(), answers) == (True, [404, 404])

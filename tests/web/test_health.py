@@ -12,6 +12,8 @@ import pytest
 from holdfast.base.metrics import Registry
 from holdfast.web.health import Pulse
 from tests.amqp.serving import eventually
+from tests.queue.internals import core_of
+from tests.web.internals import close_a_listener
 from tests.web.serving import Served
 
 
@@ -51,7 +53,7 @@ def test_a_process_that_takes_too_much_memory_is_not_ready(tmp_path: Path) -> No
 def test_failing_checkpoints_are_reported_by_health_metrics_stats_and_page_data(served: Served, tmp_path: Path) -> None:
     queue = served.site.store.queue("orders")
     why = f"writing the state '{served.site.store.path}/state' failed: No space left on device"
-    assert queue.checkpoints.failed(why, served.site.clock.time_ns() - 33 * 10**9, time.monotonic())
+    assert core_of(queue).checkpoints.health.failed(why, served.site.clock.time_ns() - 33 * 10**9, time.monotonic())
     answer = served.ask("GET", "/health/ready", user=None)
     assert (answer.status, answer.json["checks"]["checkpoints"]) == (200, False)
     assert "No space left on device" in answer.json["warnings"][0]
@@ -72,7 +74,7 @@ def test_failing_checkpoints_are_reported_by_health_metrics_stats_and_page_data(
 
 
 def test_a_server_that_listens_no_more_is_alive_but_not_ready(served: Served) -> None:
-    served.site.on_broker(served.server._listeners[0].close)
+    served.site.on_broker(lambda: close_a_listener(served.server))
     eventually(lambda: served.ask("GET", "/health/ready", user=None).status == 503)
     assert served.ask("GET", "/health/ready", user=None).json["checks"]["listeners"] is False
     assert served.ask("GET", "/health/live", user=None).status == 200
@@ -81,7 +83,7 @@ def test_a_server_that_listens_no_more_is_alive_but_not_ready(served: Served) ->
 @pytest.fixture
 def held(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """A server whose broker hangs, and hanging is found out at once."""
-    monkeypatch.setattr("holdfast.web.health._DEAD_S", 0.2)
+    monkeypatch.setattr("holdfast.web.health.DEAD_S", 0.2)
     freed = threading.Event()
     served.server.post(lambda: freed.wait(60))
     yield served
@@ -98,7 +100,7 @@ def test_a_broker_that_hangs_is_neither_alive_nor_ready_and_health_still_answers
 
 
 def test_a_broker_that_comes_back_is_alive_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.web.health._DEAD_S", 0.2)
+    monkeypatch.setattr("holdfast.web.health.DEAD_S", 0.2)
     freed = threading.Event()
     served.server.post(lambda: freed.wait(60))
     eventually(lambda: served.ask("GET", "/health/live", user=None).status == 503)

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from holdfast.amqp import methods as m
 from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.vhost import VirtualHostRuntime
+from holdfast.replica import open_bucket
 from holdfast.web.overview_stats import Figures, names_of
 from tests.amqp.serving import Client
 from tests.tiers import rounds
@@ -183,7 +184,7 @@ def test_the_oldest_message_gets_older_until_it_is_taken(served: Served) -> None
 def test_of_more_queues_than_are_asked_at_a_time_the_oldest_is_found_all_the_same(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.web.overview_stats._ASKED_MAX", 2)
+    monkeypatch.setattr("holdfast.web.overview_stats.ASKED_MAX", 2)
     queues = [served.store.queue(f"q{number}") for number in range(7)]
     for queue in queues:
         queue.put(b"x")
@@ -414,6 +415,8 @@ def everything(served: Served) -> dict[str, str]:
 
     worked(served)
     Counters(served.store.metrics, "people")
+    if not served.store.is_replicated:
+        served.store.ship_to(open_bucket((served.store.path.parent / "replica").as_uri()))
     served.site.figures.look(fresh=True)
     shown = families(served.ask("GET", "/metrics").body.decode()) | families(served.ask("GET", EACH).body.decode())
     for name in ("wait", "hold"):
@@ -497,7 +500,7 @@ def test_metrics_and_lists_cost_about_the_same_for_each_queue_with_four_times_as
     benchmarks/web.py measures what a client waits.
     """
     count = rounds(2_500, 100)
-    monkeypatch.setattr("holdfast.web.api.queue_summary._FRESH_S", 0.0)  # nothing is served from a cache
+    monkeypatch.setattr("holdfast.web.api.queue_summary.FRESH_S", 0.0)  # nothing is served from a cache
     data = tmp_path / "few", tmp_path / "many"
     with Served(data[0], history_interval=0) as few, Served(data[1], history_interval=0) as more:
         for served, number in ((few, count), (more, 4 * count)):

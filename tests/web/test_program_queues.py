@@ -51,7 +51,7 @@ def test_definitions_and_declarations_that_would_hide_or_delete_a_programs_queue
 
 @pytest.mark.parametrize("path", ["/api/definitions", "/api/definitions/%2F"])
 def test_definitions_that_contradict_a_program_are_refused_as_a_whole(served: Served, path: str) -> None:
-    chosen = served.store.chosen_for("orders")
+    chosen = served.store.queue_registry.chosen_for("orders")
     end = served.store.log(LOG_NAME).end
     for arguments in (
         {"x-max-length": 99},
@@ -64,13 +64,13 @@ def test_definitions_that_contradict_a_program_are_refused_as_a_whole(served: Se
         assert served.store.log(LOG_NAME).end == end
         assert "side" not in served.site.broker.hosts
         assert served.site.host("/").broker_queues == {}
-        assert served.store.chosen_for("orders") == chosen
+        assert served.store.queue_registry.chosen_for("orders") == chosen
 
 
 def test_definitions_that_agree_with_a_program_are_taken_over(served: Served) -> None:
-    chosen = served.store.chosen_for("orders")
+    chosen = served.store.queue_registry.chosen_for("orders")
     served.post("/api/definitions", document(arguments={"x-max-length": 5, "x-delivery-limit": 2}))
     assert served.site.host("/").broker_queues.keys() == {"before", "orders", "behind"}
     found = served.get("/api/holdfast/queues/%2F/orders")
     assert found["ready"] == 1
-    assert served.store.chosen_for("orders") == chosen
+    assert served.store.queue_registry.chosen_for("orders") == chosen

@@ -1,6 +1,7 @@
 """Metrics history: samples survive a restart, gaps are empty, and wrong clocks are tolerated."""
 
 import json
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -241,12 +242,13 @@ def test_the_thread_goes_on_after_a_sample_that_failed(files: SimFiles, clock: S
             if self.tried == 1:
                 raise OSError("the disk is gone")
             if self.tried == 3:
-                history._stopping.set()
+                third.set()
             return super().look()
 
+    third = threading.Event()
     figures = Failing()
     history = History(store, figures, interval=0.01)  # type: ignore[arg-type]
     history.start()
-    assert history._thread is not None
-    history._thread.join(30)
+    assert third.wait(30)
+    history.stop()
     assert figures.tried >= 3

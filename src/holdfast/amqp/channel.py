@@ -28,8 +28,6 @@ from holdfast.broker.message import content_of, counted
 from holdfast.broker.permissions import Operation
 from holdfast.broker.queue_arguments import amqp_type
 from holdfast.broker.queue_dispatcher import BrokerQueue
-from holdfast.broker.vhost import MESSAGE_MAX
-from holdfast.log.log import Log
 
 if TYPE_CHECKING:
     from holdfast.amqp.connection import Connection
@@ -40,7 +38,7 @@ ACK = b"\x00\x3c\x00\x50"
 """The first bytes of the payload of an ack."""
 
 
-class Channel(TopologyCommands):
+class Channel:
     """One channel of a connection, used by the event loop. Invariant: a delivery is either in `unacked` or settled."""
 
     def __init__(self, connection: "Connection", number: int) -> None:
@@ -54,8 +52,10 @@ class Channel(TopologyCommands):
         self.body_max = connection.frame_max - 8
         self.write = connection.write
         self.now = connection.now
-        self.ends_turn = connection.ends_turn
+        self.after_read = connection.end_of_read.append
+        """Call a function when everything from the current read is processed; its error closes the connection."""
         self.publishing = ChannelPublisher(self)
+        self._topology = TopologyCommands(connection, host, self._send, self._check)
         self.unacked = UnackedTags()
         self.subscriptions: dict[str, ChannelConsumer] = {}
         self.consumed = 0
@@ -67,53 +67,23 @@ class Channel(TopologyCommands):
         """Whether a close was sent: frames that arrive before its answer are discarded."""
         self.consumer_prefetch = 0
         """Unsettled deliveries that each new consumer may hold; 0: any number."""
-        self._last_tag = 0
-        self._last_queue = ""
+        self.delivered = 0
+        """How many deliveries were sent so far, which is also the last delivery tag."""
         self._acks: dict[BrokerQueue, dict[int, list[int]]] = {}
 
     # For senders on this channel.
-
-    @property
-    def delivers(self) -> bool:
-        """Whether deliveries may be sent now."""
-        return not self.closing and self.connection.writable
-
-    @property
-    def delivered(self) -> int:
-        """How many deliveries were sent so far."""
-        return self._last_tag
-
-    def next_tags(self, count: int) -> int:
-        """Reserve `count` delivery tags and return the first."""
-        first = self._last_tag + 1
-        self._last_tag += count
-        return first
-
-    def sync(self, logs: dict[Log, None], done: Callable[[HoldfastError | None], None], *, small: bool = False) -> None:
-        """Call `done` when these logs are on disk, or with the error; not if the channel has closed by then."""
-
-        def then(error: HoldfastError | None) -> None:
-            if not self.closing and self.connection.channels.get(self.number) is self:
-                done(error)
-
-        self.connection.broker.sync(logs, then, small=small)
 
     def check_publish(self, exchange: str) -> None:
         """Raise 403 or 404 if this user cannot publish to the exchange."""
         self._check(Operation.EXCHANGE_PUBLISH, exchange)
         self.host.check_publish(exchange)
 
-    def check_size(self, size: int) -> None:
-        """Reject a body that is too large before any of it is buffered."""
-        if size > MESSAGE_MAX:
-            raise PreconditionFailed(f"message size {size} is larger than configured max size {MESSAGE_MAX}")
-
     def consumer_cancelled(self, subscription: ChannelConsumer) -> None:
         """Remove a consumer whose queue was deleted, and notify the client if it supports that."""
         self.subscriptions.pop(subscription.tag, None)
         if self.connection.understands("consumer_cancel_notify"):
-            # Soon, not now: a client that deletes the queue itself gets the answer to its request first.
-            self.connection.broker.soon(partial(self._cancelled, subscription.tag))
+            # Not now: a client that deletes the queue itself gets the answer to its request first.
+            self.connection.broker.turns.after_turn(partial(self._cancelled, subscription.tag))
 
     def _cancelled(self, tag: str) -> None:
         if not self.closing and self.connection.channels.get(self.number) is self:
@@ -125,9 +95,16 @@ class Channel(TopologyCommands):
         """Perform a method other than basic.publish."""
         method = m.decode_method(payload)
         perform = _PERFORM.get(type(method))
-        if perform is None:
+        if perform is not None:
+            perform(self, method)
+        elif not self._topology.perform(method):
             raise CommandInvalid("unimplemented method")
-        perform(self, method)
+
+    def _send(self, method: m.Method) -> None:
+        self.write(m.method_frame(self.number, method))
+
+    def _check(self, operation: Operation, name: str) -> None:
+        self.connection.broker.permissions.check(self.user, operation, name, vhost=self.host.name)
 
     def end(self) -> None:
         """Close the channel: put published messages, remove its consumers, and requeue unsettled deliveries.
@@ -157,11 +134,10 @@ class Channel(TopologyCommands):
             self.consumer_prefetch = method.prefetch_count
             self.prefetch = 0
         self._send(m.BasicQosOk())
-        for subscription in self.subscriptions.values():
-            self.connection.broker.schedule(subscription.broker_queue)
+        self._deliver_soon()
 
     def _consume(self, method: m.BasicConsume) -> None:
-        name = self._queue_name(method.queue)
+        name = self._topology.queue_name(method.queue)
         replies = self.connection.replies
         tag = method.consumer_tag or "amq.ctag-" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22]
         if tag in self.subscriptions or replies.uses_tag(self, tag):
@@ -172,7 +148,7 @@ class Channel(TopologyCommands):
                 self._send(m.BasicConsumeOk(tag))
             return
         self._check(Operation.QUEUE_TAKE, name)
-        broker_queue = self._broker_queue(name)
+        broker_queue = self.host.broker_queue(name, self.connection)
         priority = method.arguments.get("x-priority", 0)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise PreconditionFailed(
@@ -209,14 +185,14 @@ class Channel(TopologyCommands):
         self.host.consumer_left(subscription.broker_queue)
 
     def _get(self, method: m.BasicGet) -> None:
-        name = self._queue_name(method.queue)
+        name = self._topology.queue_name(method.queue)
         self._check(Operation.QUEUE_TAKE, name)
-        broker_queue = self._broker_queue(name)
+        broker_queue = self.host.broker_queue(name, self.connection)
         delivery = broker_queue.get()
         if delivery is None:
             self._send(m.BasicGetEmpty())
             return
-        tag = self.next_tags(1)
+        tag = self.delivered = self.delivered + 1
         if method.no_ack:
             broker_queue.ack({delivery.lease: [delivery.id]})
         else:
@@ -250,9 +226,9 @@ class Channel(TopologyCommands):
                 return offset
 
     def ack(self, taken: list[Taken]) -> None:
-        """Acknowledge deliveries. They are collected until the end of the turn, for one journal record a queue."""
+        """Acknowledge deliveries. They are collected until the end of the read, for one journal record a queue."""
         if not self._acks:
-            self.ends_turn(self._flush_acks)
+            self.after_read(self._flush_acks)
         for broker_queue, subscription, lease, ids, _ in taken:
             if subscription is not None:
                 subscription.settled(len(ids))
@@ -262,7 +238,8 @@ class Channel(TopologyCommands):
         acks, self._acks = self._acks, {}
         for broker_queue, parts in acks.items():
             broker_queue.ack(parts)
-            self.connection.broker.schedule(broker_queue)
+        if self.prefetch:
+            self._deliver_soon()
 
     def _nack(self, method: m.BasicNack) -> None:
         self._refuse(self.unacked.take(method.delivery_tag, multiple=method.multiple), requeue=method.requeue)
@@ -282,12 +259,20 @@ class Channel(TopologyCommands):
         """Reject deliveries: they are dead-lettered or dropped."""
         for broker_queue, parts in _grouped(taken).items():
             broker_queue.reject(parts)
-            self.connection.broker.schedule(broker_queue)
+        if self.prefetch:
+            self._deliver_soon()
 
     def requeue(self, taken: list[Taken]) -> None:
         """Return deliveries to their queues."""
         for broker_queue, parts in _grouped(taken).items():
             broker_queue.requeue(parts)
+        if self.prefetch:
+            self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        """Let all queues deliver that the channel consumes: its limit may have held back any of them."""
+        for subscription in self.subscriptions.values():
+            subscription.broker_queue.deliver_soon()
 
     def _recover(self, method: m.BasicRecover) -> None:
         self._recover_async(m.BasicRecoverAsync(method.requeue))
@@ -344,15 +329,6 @@ def _grouped(taken: list[Taken]) -> dict[BrokerQueue, dict[int, list[int]]]:
 
 
 _PERFORM: dict[type, Callable[[Channel, Any], None]] = {
-    m.ExchangeDeclare: Channel._exchange_declare,
-    m.ExchangeDelete: Channel._exchange_delete,
-    m.ExchangeBind: Channel._exchange_bind,
-    m.ExchangeUnbind: Channel._exchange_unbind,
-    m.QueueDeclare: Channel._queue_declare,
-    m.QueueBind: Channel._queue_bind,
-    m.QueueUnbind: Channel._queue_unbind,
-    m.QueuePurge: Channel._queue_purge,
-    m.QueueDelete: Channel._queue_delete,
     m.BasicQos: Channel._qos,
     m.BasicConsume: Channel._consume,
     m.BasicCancel: Channel._cancel,

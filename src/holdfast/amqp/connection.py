@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -47,7 +48,7 @@ _STATES = {"login": "starting", "open": "running"}
 """RabbitMQ's names of states, where they differ from ours."""
 _CONTENT = (HEADER, BODY)
 _CLOSE_PATIENCE_S = 10.0
-_LEAVE_PATIENCE_S = 30.0
+LEAVE_PATIENCE_S = 30.0
 """How long a client that has closed its connection may continue to send before it disconnects, as with RabbitMQ."""
 _WRITE_HIGH = 1 << 20
 """Unread bytes above which the client gets no more deliveries."""
@@ -90,9 +91,10 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the last message that it published was large."""
         self.waits: set[str] = set()
         """Reasons why input is held back: a pending login or commit, an alarm, or a client that does not read."""
-        self._turn_ends: list[Callable[[], None]] = []
         self.buffered_publishers: list[ChannelPublisher] = []
-        """Publishers with messages that are not put yet: flushed before other methods and at the turn's end."""
+        """Publishers with messages that are not put yet: flushed before other methods and at the end of the read."""
+        self.end_of_read: deque[Callable[[], None]] = deque()
+        """Called when everything from the current read is processed; an error closes the connection."""
         self._transport: asyncio.Transport | None = None
         self._takes_parts = False
         self._heart: asyncio.TimerHandle | None = None
@@ -150,15 +152,16 @@ class Connection(asyncio.BufferedProtocol):
         if self.waits:
             self._rest += data
             return
-        lacking = missing_in(self._rest)
-        if 0 < lacking < len(data):
-            # Only the divided frame is joined, and not all the bytes that arrived with its end.
-            self._work(self._rest + data[:lacking], ends_turn=False)
+        offset = 0
+        if self._rest:
+            lacking = missing_in(self._rest)
+            if 0 < lacking < len(data):
+                # Only the divided frame is joined, and not all the bytes that arrived with its end.
+                self._work(self._rest + data[:lacking], ends_read=False)
+                offset = lacking
             if self._rest:
-                data, lacking = self._rest + data[lacking:], 0
-        else:
-            data, lacking = self._rest + data if self._rest else data, 0
-        self._work(data, lacking)
+                data, offset = self._rest + data[offset:], 0
+        self._work(data, offset)
 
     def pause_writing(self) -> None:
         """Stop deliveries: the client reads too slowly.
@@ -175,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
             self.release("writing")
         for channel in self.channels.values():
             for subscription in channel.subscriptions.values():
-                self.broker.schedule(subscription.broker_queue)
+                subscription.broker_queue.deliver_soon()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up after a client: requeue its unsettled deliveries and delete its exclusive queues."""
@@ -190,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._heart is not None:
             self._heart.cancel()
         self._end_channels()
+        self.end_of_read.clear()
         if self.host is not None:
             self.host.drop_owned_by(self)
         self._server.left(self)
@@ -215,10 +219,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # Receiving.
 
-    def ends_turn(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when everything from the current read is processed."""
-        self._turn_ends.append(callback)
-
     def hold(self, reason: str) -> None:
         """Stop reading from the client for this reason. Several reasons may hold at once."""
         self.waits.add(reason)
@@ -236,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
             data, self._rest = self._rest, b""
             self._work(data)
 
-    def _work(self, data: bytes | memoryview, offset: int = 0, *, ends_turn: bool = True) -> None:
+    def _work(self, data: bytes | memoryview, offset: int = 0, *, ends_read: bool = True) -> None:
         try:
             if self._state == "header":
                 offset = self._protocol_header(bytes(data[offset:]))
@@ -246,16 +246,16 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(error)
             offset = len(data)
         self._rest = bytes(data[offset:]) if offset < len(data) and self._state != "closed" else b""
-        if not ends_turn:
-            return
-        while self._turn_ends:  # a callback may add another
-            ends, self._turn_ends = self._turn_ends, []
-            for callback in ends:
-                try:
-                    callback()
-                except HoldfastError as error:
-                    logger.exception("request failed: %s", self.label)
-                    self.fail(InternalError(str(error)))
+        while ends_read and self.end_of_read:  # a call may add another
+            try:
+                self.end_of_read.popleft()()
+            except HoldfastError as error:
+                self._request_failed(error)
+
+    def _request_failed(self, error: HoldfastError) -> None:
+        """Close the connection because of an error that no client caused."""
+        logger.exception("request failed: %s", self.label)
+        self.fail(InternalError(str(error)))
 
     def _protocol_header(self, data: bytes) -> int:
         if len(data) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(data):
@@ -272,7 +272,8 @@ class Connection(asyncio.BufferedProtocol):
         """Process the complete frames in `data`; return the offset of the first incomplete one."""
         channels = self.channels
         frame_max = self.frame_max + OVERHEAD if self.frame_max else 0
-        while not self.waits:
+        there = len(data)
+        while offset < there and not self.waits:
             self._performing = _NO_METHOD
             # As in RabbitMQ, the payload may be as large as frame_max, and the whole frame 8 bytes larger.
             found = read_frame(data, offset, frame_max)
@@ -288,15 +289,16 @@ class Connection(asyncio.BufferedProtocol):
                 ):
                     self._block(low)
                     break
-                elif kind == METHOD and data[start : start + 4] == PUBLISH and not channel.publishing.expects_content:
+                elif kind == METHOD and data[start : start + 4] == PUBLISH and channel.publishing.awaiting is None:
                     self._performing = _PUBLISHING
                     if end := channel.publishing.take_run(data, offset, start, stop, following, frame_max):
                         offset = end
                         continue
                     channel.publishing.begin(bytes(data[start:stop]))
-                elif kind == METHOD and data[start : start + 4] == ACK and not channel.publishing.expects_content:
+                elif kind == METHOD and data[start : start + 4] == ACK and channel.publishing.awaiting is None:
                     self._performing = _ACKING
-                    self._flush_held()
+                    if self.buffered_publishers:
+                        self._flush_held()
                     offset = channel.take_acks(data, offset, following)
                     continue
                 else:
@@ -321,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_channel(self, kind: int, channel: Channel, payload: bytes) -> None:
         publishing = channel.publishing
-        if publishing.expects_content:
+        if publishing.awaiting is not None:
             self._performing = _PUBLISHING
         elif kind == METHOD:
             self._performing = m.ids_in(payload)
@@ -333,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
             publishing.body(payload)
         elif kind == HEARTBEAT:
             check_heartbeat(channel.number, payload)
-        elif publishing.expects_content:
+        elif publishing.awaiting is not None:
             raise FrameError(
                 505, "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead"
             )
@@ -507,7 +509,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._state = "closed"
         self._admitted.expose()
-        self.close_by = self.now() + _LEAVE_PATIENCE_S
+        self.close_by = self.now() + LEAVE_PATIENCE_S
         self.waits.clear()
         if self._transport is not None:
             self._transport.resume_reading()

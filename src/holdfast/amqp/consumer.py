@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.amqp.frames import FRAME_START, HEADER_START, content_frames
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 _CAPACITY_MAX = 1 << 16
 _TAG = struct.Struct(">Q")
+_ID = itemgetter(0)
 _LARGE = 16 << 10
 _SHAPES_MAX = 200
 _SHAPE_BYTES_MAX = 512
@@ -53,7 +55,7 @@ class ChannelConsumer:
     def capacity(self) -> int:
         """Return how many messages it can take now."""
         channel = self.channel
-        if not channel.delivers:
+        if channel.closing or not channel.connection.writable:
             return 0
         capacity = _CAPACITY_MAX
         if not self.no_ack:
@@ -75,7 +77,8 @@ class ChannelConsumer:
     def send(self, broker_queue: BrokerQueue, deliveries: Sequence[Delivery]) -> None:
         """Send deliveries to the client, and record them as unsettled unless the consumer is no-ack."""
         channel = self.channel
-        first = channel.next_tags(len(deliveries))
+        first = channel.delivered + 1
+        channel.delivered += len(deliveries)
         parts = self._encode(broker_queue, deliveries, first)
         # Joining costs a copy, but passing many small parts to the system costs more than that. The size of the first
         # decides for most runs that they are small, without adding up the others.
@@ -84,7 +87,7 @@ class ChannelConsumer:
         if not self.no_ack:
             self.unacked += len(deliveries)
             channel.consumed += len(deliveries)
-            ids = [delivery[0] for delivery in deliveries]
+            ids = list(map(_ID, deliveries))
             channel.unacked.add(first, ids, deliveries[0][7], broker_queue, self, channel.now())
 
     def settled(self, count: int) -> None:

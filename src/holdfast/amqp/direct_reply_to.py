@@ -58,7 +58,7 @@ class Replies:
         address = self._addresses.get(channel)
         if address is None:
             raise PreconditionFailed("fast reply consumer does not exist")
-        return encode_properties(properties._replace(reply_to=address))
+        return encode_properties(properties.with_reply_to(address))
 
     def answer(self, address: str, raw: bytes, bodies: list[bytes]) -> bool:
         """Deliver replies to the channel with this address; return whether they were sent.
@@ -74,7 +74,8 @@ class Replies:
             channel.connection.fail(FrameError(506, "RESOURCE_ERROR - too many unread direct reply-to answers"))
             return False
         for body in bodies:
-            method = method_frame(channel.number, BasicDeliver(tag, channel.next_tags(1), False, "", address))
+            channel.delivered += 1
+            method = method_frame(channel.number, BasicDeliver(tag, channel.delivered, False, "", address))
             frames = content_frames(channel.number, 60, raw, body, channel.frame_max)
             channel.write(b"".join([method, *frames]))
         return True

@@ -1,193 +1,35 @@
-"""Encoding and decoding of all AMQP 0-9-1 methods, with RabbitMQ's extensions.
+"""Encoding and decoding of all AMQP 0-9-1 methods, with RabbitMQ's extensions; `spec` declares them.
 
 The three methods that are sent for each message have a codec of their own; all others follow their declaration.
 """
 
+import re
 import struct
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
-from holdfast.amqp.control_methods import (
-    AccessRequest,
-    AccessRequestOk,
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelFlow,
-    ChannelFlowOk,
-    ChannelOpen,
-    ChannelOpenOk,
-    ConnectionBlocked,
-    ConnectionClose,
-    ConnectionCloseOk,
-    ConnectionOpen,
-    ConnectionOpenOk,
-    ConnectionSecure,
-    ConnectionSecureOk,
-    ConnectionStart,
-    ConnectionStartOk,
-    ConnectionTune,
-    ConnectionTuneOk,
-    ConnectionUnblocked,
-    ConnectionUpdateSecret,
-    ConnectionUpdateSecretOk,
-)
+from holdfast.amqp import spec
 from holdfast.amqp.frames import METHOD, FrameError, frame
-from holdfast.amqp.message_methods import (
-    BasicAck,
-    BasicCancel,
-    BasicCancelOk,
-    BasicConsume,
-    BasicConsumeOk,
-    BasicDeliver,
-    BasicGet,
-    BasicGetEmpty,
-    BasicGetOk,
-    BasicNack,
-    BasicPublish,
-    BasicQos,
-    BasicQosOk,
-    BasicRecover,
-    BasicRecoverAsync,
-    BasicRecoverOk,
-    BasicReject,
-    BasicReturn,
-    ConfirmSelect,
-    ConfirmSelectOk,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
-    TxSelect,
-    TxSelectOk,
+from holdfast.amqp.spec import *  # noqa: F403 - every method is a public name of this module, too
+from holdfast.amqp.spec import METHODS, BasicAck, BasicDeliver, BasicPublish, Method
+from holdfast.broker.amqp_values import (
+    MalformedField,
+    decode_long,
+    decode_short,
+    decode_table,
+    encode_long,
+    encode_short,
+    encode_table,
 )
-from holdfast.amqp.method_codec import DECLARED, Layout
-from holdfast.amqp.topology_methods import (
-    ExchangeBind,
-    ExchangeBindOk,
-    ExchangeDeclare,
-    ExchangeDeclareOk,
-    ExchangeDelete,
-    ExchangeDeleteOk,
-    ExchangeUnbind,
-    ExchangeUnbindOk,
-    QueueBind,
-    QueueBindOk,
-    QueueDeclare,
-    QueueDeclareOk,
-    QueueDelete,
-    QueueDeleteOk,
-    QueuePurge,
-    QueuePurgeOk,
-    QueueUnbind,
-    QueueUnbindOk,
-)
-from holdfast.broker.amqp_values import MalformedField, encode_short
 
-__all__ = [
-    "REPLY_CODES",
-    "AccessRequest",
-    "AccessRequestOk",
-    "BasicAck",
-    "BasicCancel",
-    "BasicCancelOk",
-    "BasicConsume",
-    "BasicConsumeOk",
-    "BasicDeliver",
-    "BasicGet",
-    "BasicGetEmpty",
-    "BasicGetOk",
-    "BasicNack",
-    "BasicPublish",
-    "BasicQos",
-    "BasicQosOk",
-    "BasicRecover",
-    "BasicRecoverAsync",
-    "BasicRecoverOk",
-    "BasicReject",
-    "BasicReturn",
-    "ChannelClose",
-    "ChannelCloseOk",
-    "ChannelFlow",
-    "ChannelFlowOk",
-    "ChannelOpen",
-    "ChannelOpenOk",
-    "ConfirmSelect",
-    "ConfirmSelectOk",
-    "ConnectionBlocked",
-    "ConnectionClose",
-    "ConnectionCloseOk",
-    "ConnectionOpen",
-    "ConnectionOpenOk",
-    "ConnectionSecure",
-    "ConnectionSecureOk",
-    "ConnectionStart",
-    "ConnectionStartOk",
-    "ConnectionTune",
-    "ConnectionTuneOk",
-    "ConnectionUnblocked",
-    "ConnectionUpdateSecret",
-    "ConnectionUpdateSecretOk",
-    "ExchangeBind",
-    "ExchangeBindOk",
-    "ExchangeDeclare",
-    "ExchangeDeclareOk",
-    "ExchangeDelete",
-    "ExchangeDeleteOk",
-    "ExchangeUnbind",
-    "ExchangeUnbindOk",
-    "Method",
-    "MethodError",
-    "QueueBind",
-    "QueueBindOk",
-    "QueueDeclare",
-    "QueueDeclareOk",
-    "QueueDelete",
-    "QueueDeleteOk",
-    "QueuePurge",
-    "QueuePurgeOk",
-    "QueueUnbind",
-    "QueueUnbindOk",
-    "TxCommit",
-    "TxCommitOk",
-    "TxRollback",
-    "TxRollbackOk",
-    "TxSelect",
-    "TxSelectOk",
-    "decode_method",
-    "encode_method",
-    "ids_in",
-    "method_frame",
-]
-
-Method: TypeAlias = tuple[Any, ...]
-"""Any of the NamedTuples of this module."""
-
-REPLY_CODES = {
-    200: "REPLY_SUCCESS",
-    311: "CONTENT_TOO_LARGE",
-    312: "NO_ROUTE",
-    313: "NO_CONSUMERS",
-    320: "CONNECTION_FORCED",
-    402: "INVALID_PATH",
-    403: "ACCESS_REFUSED",
-    404: "NOT_FOUND",
-    405: "RESOURCE_LOCKED",
-    406: "PRECONDITION_FAILED",
-    501: "FRAME_ERROR",
-    502: "SYNTAX_ERROR",
-    503: "COMMAND_INVALID",
-    504: "CHANNEL_ERROR",
-    505: "UNEXPECTED_FRAME",
-    506: "RESOURCE_ERROR",
-    530: "NOT_ALLOWED",
-    540: "NOT_IMPLEMENTED",
-    541: "INTERNAL_ERROR",
-}
-"""Names of the reply codes, with which RabbitMQ's reply texts begin: `NOT_FOUND - no queue ...`."""
+__all__ = ["Layout", "MethodError", "decode_method", "encode_method", "ids_in", "method_frame"]
+__all__ += spec.__all__
 
 _TOO_SHORT, _MALFORMED, _UNKNOWN = 501, 501, 540
 _ACK = struct.Struct(">4xQB")
 _DELIVERY = struct.Struct(">QB")
+_NO_NUMBERS = struct.Struct("")
 
 
 class MethodError(FrameError):
@@ -197,6 +39,72 @@ class MethodError(FrameError):
         super().__init__(code, text)
         self.class_id = class_id
         self.method_id = method_id
+
+
+class Layout:
+    """The arguments of one method, by their types as in `METHODS`.
+
+    Adjacent numbers are packed together, and up to eight bits share an octet.
+    """
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, kinds: str) -> None:
+        self._steps = [
+            ("number", struct.Struct(">" + run), len(run)) if run[0] in "BHIQ" else (run[0], _NO_NUMBERS, len(run))
+            for run in re.findall(r"[BHIQ]+|\?{1,8}|[sST]", kinds)
+        ]
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        """Encode the arguments. A value that does not fit its type raises `MalformedField`."""
+        parts = []
+        place = 0
+        for kind, numbers, count in self._steps:
+            value = values[place]
+            if kind == "s":
+                parts.append(encode_short(value))
+            elif kind == "?":
+                bits = values[place : place + count]
+                parts.append(bytes((sum(1 << shift for shift, bit in enumerate(bits) if bit),)))
+            elif kind == "number":
+                try:
+                    parts.append(numbers.pack(*values[place : place + count]))
+                except struct.error as error:
+                    raise MalformedField(f"{values[place : place + count]} do not fit their types: {error}") from None
+            elif kind == "T":
+                parts.append(encode_table(value))
+            else:
+                parts.append(encode_long(value))
+            place += count
+        return b"".join(parts)
+
+    def decode(self, data: bytes, offset: int) -> list[Any]:
+        """Decode the values from `offset` to the end; missing or extra bytes raise `MalformedField`."""
+        values: list[Any] = []
+        for kind, numbers, count in self._steps:
+            if kind == "s":
+                value, offset = decode_short(data, offset)
+                values.append(value)
+            elif kind == "?":
+                if offset >= len(data):
+                    raise MalformedField("the arguments end before their bits")
+                octet = data[offset]
+                values += [octet >> shift & 1 == 1 for shift in range(count)]
+                offset += 1
+            elif kind == "number":
+                if offset + numbers.size > len(data):
+                    raise MalformedField(f"the arguments end before the number at byte {offset}")
+                values += numbers.unpack_from(data, offset)
+                offset += numbers.size
+            elif kind == "T":
+                table, offset = decode_table(data, offset)
+                values.append(table)
+            else:
+                long, offset = decode_long(data, offset)
+                values.append(long)
+        if offset != len(data):
+            raise MalformedField(f"{len(data) - offset} bytes follow the arguments")
+        return values
 
 
 def decode_method(payload: bytes | memoryview) -> Method:
@@ -286,15 +194,21 @@ def _encode_deliver(method: Method) -> bytes:
     )
 
 
-_PREFIXES = {method: struct.pack(">HH", *numbers[:2]) for method, numbers in DECLARED.items()}
-_NAMES = {prefix: method.__name__ for method, prefix in _PREFIXES.items()}
-_ENCODERS: dict[type, Callable[[Method], bytes]] = {
-    method: _encoder(_PREFIXES[method], layout) for method, (_, _, layout) in DECLARED.items()
-}
+_ENCODERS: dict[type, Callable[[Method], bytes]] = {}
+_DECODERS: dict[bytes, Callable[[bytes], Method]] = {}
+_NAMES: dict[bytes, str] = {}
+
+
+def _declare(method: type[Method], class_id: int, method_id: int, kinds: str) -> None:
+    prefix, layout = struct.pack(">HH", class_id, method_id), Layout(kinds)
+    _ENCODERS[method] = _encoder(prefix, layout)
+    # A NamedTuple's own `_make` checks the length, which a layout always gets right.
+    _DECODERS[prefix] = _decoder(partial(tuple.__new__, method), layout)
+    _NAMES[prefix] = method.__name__
+
+
+for _method, _declaration in METHODS.items():
+    _declare(_method, *_declaration)
 _ENCODERS[BasicDeliver] = _encode_deliver
-_DECODERS: dict[bytes, Callable[[bytes], Method]] = {
-    _PREFIXES[method]: _decoder(method._make, layout)  # type: ignore[attr-defined]  # which every NamedTuple has
-    for method, (_, _, layout) in DECLARED.items()
-}
-_DECODERS[_PREFIXES[BasicAck]] = _decode_ack
-_DECODERS[_PREFIXES[BasicPublish]] = _decode_publish
+_DECODERS[b"\x00\x3c\x00\x50"] = _decode_ack
+_DECODERS[b"\x00\x3c\x00\x28"] = _decode_publish

@@ -25,6 +25,7 @@ from holdfast.broker.errors import NotOffered, PreconditionFailed
 from holdfast.broker.exchange_stats import Traffic
 from holdfast.broker.message import Content, Instructions, instructions_in
 from holdfast.broker.queue_dispatcher import BrokerQueue
+from holdfast.broker.vhost import MESSAGE_MAX
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
@@ -86,10 +87,11 @@ class ChannelPublisher:
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
+        self._turns = channel.connection.broker.turns
         self._routes: dict[bytes, CachedRoute] = {}
         self._known: dict[bytes, Instructions] = {}
-        self._route: CachedRoute | None = None
-        """The publish whose content is awaited."""
+        self.awaiting: CachedRoute | None = None
+        """The publish whose content is awaited: the next frame must be a content header or body."""
         self._payload = b""
         self._raw: bytes | None = None
         self._size = 0
@@ -112,37 +114,32 @@ class ChannelPublisher:
         """How many messages wait for their confirm."""
         return sum(batch.last - batch.first + 1 for batch in self._waiting)
 
-    @property
-    def expects_content(self) -> bool:
-        """Whether the next frame must be a content header or body."""
-        return self._route is not None
-
     def forget(self) -> None:
         """Drop a partly received message, which may be large, because the channel was closed."""
-        self._route, self._raw, self._parts = None, None, []
+        self.awaiting, self._raw, self._parts = None, None, []
 
     def begin(self, payload: bytes) -> None:
         """Start a message with its basic.publish method."""
-        self._route, self._payload = self._find_route(payload), payload
+        self.awaiting, self._payload = self._find_route(payload), payload
         self._raw, self._parts, self._received = None, [], 0
 
     def header(self, payload: bytes) -> None:
         """Take the content header of the message."""
-        if self._route is None:
+        if self.awaiting is None:
             raise FrameError(505, "expected method frame, got non method frame instead")
         if self._raw is not None:
             raise FrameError(505, "expected content body, got non content body frame instead")
         class_id, size, raw = decode_content_header(payload)
         if class_id != 60:
             raise FrameError(505, f"expected content header for class 60, got one for class {class_id} instead")
-        self._channel.check_size(size)
+        _check_size(size)
         self._raw, self._size = raw, size
         if not size:
             self._finish()
 
     def body(self, part: bytes) -> None:
         """Take a part of the message's body."""
-        if self._route is None:
+        if self.awaiting is None:
             raise FrameError(505, "expected method frame, got non method frame instead")
         if self._raw is None:
             raise FrameError(505, "expected content header for class 60, got non content header frame instead")
@@ -154,10 +151,10 @@ class ChannelPublisher:
             self._finish()
 
     def _finish(self) -> None:
-        route, raw, parts = self._route, self._raw, self._parts
+        route, raw, parts = self.awaiting, self._raw, self._parts
         assert route is not None
         assert raw is not None
-        self._route, self._raw, self._parts = None, None, []
+        self.awaiting, self._raw, self._parts = None, None, []
         if route.version != self._channel.host.version:  # a queue may have gone since the first frame
             route = self._find_route(self._payload)
         self._publish(route, raw, [parts[0] if len(parts) == 1 else b"".join(parts)])
@@ -188,7 +185,7 @@ class ChannelPublisher:
             return 0
         if frame_max and max(length, size) + OVERHEAD > frame_max:
             return 0
-        self._channel.check_size(size)
+        _check_size(size)
         raw, at = bytes(data[following + HEADER_START.size : close]), begin + size + 1
         self._channel.connection.large_bodies = size >= _LARGE
         prefix, step = bytes(data[offset:begin]), at - offset
@@ -245,7 +242,7 @@ class ChannelPublisher:
                 self.flush()
                 self._held_route = route
                 channel.connection.buffered_publishers.append(self)
-                channel.ends_turn(self.flush)
+                channel.after_read(self.flush)
             self._held.append((directives, bodies[0]))
             if len(self._held) >= _RUN_MAX:
                 self.flush()
@@ -271,8 +268,8 @@ class ChannelPublisher:
         traffic = self._channel.host.traffic[method.exchange]
         traffic.came += len(held)
         traffic.went += len(held) * len(targets)
-        content = Content(method.exchange, method.routing_key, b"")
         bodies, directives = [body for _, body in held], [directive for directive, _ in held]
+        content = Content(method.exchange, method.routing_key, directives[0].raw)
         for broker_queue in targets:
             broker_queue.put_each(content, bodies, directives)
         if self.confirms:
@@ -348,25 +345,27 @@ class ChannelPublisher:
         if batch is None:
             batch = self._open = _Batch(self._count + 1)
             self._waiting.append(batch)
-            self._channel.ends_turn(self.end_turn)
+            self._channel.after_read(self.request_confirms)
         if refused:
             batch.refused += [self._count + 1 + place for place in sorted(refused)]
         self._count += count
         batch.last = self._count
         batch.logs.update(logs)
 
-    def end_turn(self) -> None:
-        """End a turn: confirm messages that need no sync at once, and request a sync for the rest."""
+    def request_confirms(self) -> None:
+        """Confirm the messages of this read that need no sync, and request the sync of the others."""
         batch, self._open = self._open, None
         if batch is None or self._channel.closing:
             return
         if batch.logs:
             small = batch.last - batch.first < _FEW
-            self._channel.sync(batch.logs, partial(self._settle, batch), small=small)
+            self._turns.when_durable(batch.logs, partial(self._settle, batch), small=small)
         else:
             self._settle(batch, None)
 
     def _settle(self, batch: _Batch, error: HoldfastError | None) -> None:
+        if self._channel.closing:
+            return
         batch.settled = True
         if error is not None:
             batch.refused = [*range(batch.first, batch.last + 1)]
@@ -397,3 +396,9 @@ class ChannelPublisher:
             else:
                 out.append(ACK_FRAME.pack(1, number, 13, 60, 80, tag, 0, END_OCTET))
         self._channel.write(b"".join(out))
+
+
+def _check_size(size: int) -> None:
+    """Reject a body that is too large before any of it is buffered."""
+    if size > MESSAGE_MAX:
+        raise PreconditionFailed(f"message size {size} is larger than configured max size {MESSAGE_MAX}")

@@ -143,9 +143,9 @@ class Server:
             self._clock.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._clock
-        self.broker.syncer.end_turn()  # on this thread, to which the callbacks belong
+        self.broker.turns.begin_syncs()  # on this thread, to which the callbacks belong
         await self._loop.run_in_executor(None, self.broker.close)
-        await self._loop.run_in_executor(None, self._transient.close_discarding)
+        await self._loop.run_in_executor(None, self._transient.ending.close_discarding)
         shutil.rmtree(self._transient.path, ignore_errors=True)
 
     # For connections.

@@ -75,6 +75,12 @@ class Settings:
         "flag",
         "Let the group of the server's user read the store: folders 0750, files 0640.",
     )
+    replica: str | None = _setting(
+        None,
+        "text",
+        "Ship the store to this URL: `s3://bucket/prefix`, `gs://`, `az://` or `file:///folder`. Credentials come from "
+        "the environment.",
+    )
     session: float = _setting(8 * 3600.0, "seconds", "How long a login on the page lasts.")
     history_interval: float = _setting(
         5.0, "seconds", "Interval at which rates and memory are recorded for the page's charts."

@@ -74,7 +74,7 @@ class Transaction:
 
         if logs:
             channel.connection.hold("commit")  # the client's next request is answered after this
-            channel.connection.broker.sync(logs, then, small=False)
+            channel.connection.broker.turns.when_durable(logs, then)
         else:
             then(None)
 

@@ -2,11 +2,13 @@
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from holdfast.backup.copier import Copier, Progress, checksum_of, sync_all
+from holdfast.backup.copier import Copier, Progress, checksum_of, counting, sync_all
 from holdfast.backup.file_modes import OWNER_ONLY, mode_of, set_mode
 from holdfast.backup.manifest import (
     MANIFEST,
@@ -58,6 +60,12 @@ class BackupReport:
     """The duration of the backup in seconds."""
     left_out: tuple[str, ...]
     """States that are not in the backup, and are rebuilt when a restored store is opened."""
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a field as JSON, as of the dict that `RemoteStore.backup` returned before; warns."""
+        new = f"RemoteStore.backup(...)[{name!r}] is now RemoteStore.backup(...).{name}"
+        warnings.warn(new, DeprecationWarning, stacklevel=2)
+        return {**asdict(self), "path": str(self.path), "left_out": list(self.left_out)}[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +197,7 @@ def verify_backup(folder: Path, files: Files | None = None, progress: Progress |
     files = files or SystemFiles()
     folder = local_path(folder, "a backup")
     manifest = read_manifest(files, folder)
-    done, total = 0, manifest.bytes
-
-    def step(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress is not None:
-            progress(done, total)
-
+    step = counting(progress, manifest.bytes)
     faults = []
     for entry in manifest.files:
         try:
@@ -212,14 +213,7 @@ def verify_backup(folder: Path, files: Files | None = None, progress: Progress |
 
 
 def _copy_all(copier: Copier, staging: Staging, progress: Progress | None) -> None:
-    total, done = sum(item.size for item in staging.items), 0
-
-    def step(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress is not None:
-            progress(done, total)
-
+    step = counting(progress, sum(item.size for item in staging.items))
     for item in staging.items:
         copier.place(item, step)
 

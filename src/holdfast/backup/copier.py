@@ -16,7 +16,7 @@ from holdfast.base.checksum import crc32c
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import File, Files, SystemFiles, write_all
 
-__all__ = ["Copier", "Item", "Progress", "checksum_of", "copy_checked", "link", "sync_all"]
+__all__ = ["Copier", "Item", "Progress", "checksum_of", "copy_checked", "counting", "link", "sync_all"]
 
 Progress = Callable[[int, int], None]
 """Called with the copied bytes and the total bytes."""
@@ -169,6 +169,19 @@ class Copier:
             while folder not in self._folders:
                 self._folders.add(folder)
                 folder = folder.parent
+
+
+def counting(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """Return a function that takes the bytes of each step, and reports those done so far."""
+    done = 0
+
+    def step(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    return step
 
 
 def checksum_of(files: Files, path: Path, step: Callable[[int], None] | None = None) -> tuple[int, str]:

@@ -129,13 +129,11 @@ def folder_name(created: int) -> str:
     return from_ns(created).strftime("%Y%m%dT%H%M%S.") + f"{created // 1000 % 1_000_000:06}Z"
 
 
-def write_manifest(files: Files, folder: Path, manifest: Manifest) -> int:
-    """Write the manifest of a backup, durably; return its size in bytes."""
+def write_manifest(files: Files, folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a backup, durably."""
     content = {**asdict(manifest), "time": iso_time(manifest.created), "bytes": manifest.bytes}
     body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-    raw = _framed(body)
-    replace_file(files, folder / MANIFEST, raw)
-    return len(raw)
+    replace_file(files, folder / MANIFEST, _framed(body))
 
 
 def read_manifest(files: Files, folder: Path) -> Manifest:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.backup.backup import Fault
-from holdfast.backup.copier import Progress, copy_checked, sync_all
+from holdfast.backup.copier import Progress, copy_checked, counting, sync_all
 from holdfast.backup.file_modes import narrowed, set_mode
 from holdfast.backup.manifest import FileEntry, Manifest, choose_backup, read_manifest
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument
@@ -19,7 +19,7 @@ from holdfast.queue_deletion import remove_folder
 from holdfast.store import open as open_store
 from holdfast.store_layout import JOURNALS
 
-__all__ = ["RestoreReport", "restore_backup"]
+__all__ = ["RestoreReport", "RestoredContents", "check_restored", "restore_backup"]
 
 logger = logging.getLogger("holdfast.store")
 
@@ -27,6 +27,20 @@ _UNFINISHED = ".restoring"
 _STATES = ("state/", "table-state/")
 _SEGMENT = ".data"
 _FEW = 5
+
+
+@dataclass(slots=True)
+class RestoredContents:
+    """What a restored store holds."""
+
+    logs: dict[str, int] = field(default_factory=dict)
+    """The number of records of each log."""
+    queues: dict[str, int] = field(default_factory=dict)
+    """The number of unacknowledged messages of each queue."""
+    tables: dict[str, int] = field(default_factory=dict)
+    """The number of records of each table."""
+    problems: list[str] = field(default_factory=list)
+    """Problems that were found when the store was opened and read."""
 
 
 @dataclass(slots=True)
@@ -102,21 +116,16 @@ def restore_backup(
                     remove_folder(files, unfinished)
             raise
     if verify:
-        _verify(files, data, report)
+        found = check_restored(files, data)
+        report.logs, report.queues, report.tables = found.logs, found.queues, found.tables
+        report.problems = found.problems
     return report
 
 
 def _copy(
     files: Files, folder: Path, manifest: Manifest, target: Path, report: RestoreReport, progress: Progress | None
 ) -> None:
-    done, total = 0, manifest.bytes
-
-    def step(size: int) -> None:
-        nonlocal done
-        done += size
-        if progress is not None:
-            progress(done, total)
-
+    step = counting(progress, manifest.bytes)
     files.make_dirs(target)
     set_mode(files, target, narrowed(files, manifest.mode, folder=True))
     folders, written = {target}, []
@@ -158,32 +167,34 @@ def _copy_one(files: Files, source: Path, target: Path, entry: FileEntry, step: 
     return "" if checksum == entry.checksum else "its checksum does not match"
 
 
-def _verify(files: Files, data: Path, report: RestoreReport) -> None:
-    """Open all queues, logs and tables as a program would, and read all of them."""
+def check_restored(files: Files, data: Path) -> RestoredContents:
+    """Open all queues, logs and tables of a restored store as a program would, and read all of them."""
+    found = RestoredContents()
     with open_store(data, files=files, background=False) as store:
         for name in store.queues():
-            with _noting(report, f"the queue {name!r}"):
+            with _noting(found, f"the queue {name!r}"):
                 queue = store.queue(name)
                 stats = queue.stats()
-                report.queues[name] = stats.ready + stats.delayed + stats.leased + stats.moving
-                damage = queue.hand_over().verify().damage
-                report.problems += [f"the journal of the queue {name!r} in {JOURNALS}: {one}" for one in damage]
+                found.queues[name] = stats.ready + stats.delayed + stats.leased + stats.moving
+                damage = queue.history.hand_over().verify().damage
+                found.problems += [f"the journal of the queue {name!r} in {JOURNALS}: {one}" for one in damage]
         for name in store.logs():
-            with _noting(report, f"the log {name!r}"):
+            with _noting(found, f"the log {name!r}"):
                 log = store.log(name)
                 start, end = log.readable()
-                report.logs[name] = end - start
-                report.problems += [f"the log {name!r}: {one}" for one in log.verify().damage]
+                found.logs[name] = end - start
+                found.problems += [f"the log {name!r}: {one}" for one in log.verify().damage]
         for name in store.tables():
-            with _noting(report, f"the table {name!r}"):
+            with _noting(found, f"the table {name!r}"):
                 table: Any = store.table(name)
-                report.tables[name] = table.count()
-                report.problems += [f"the table {name!r}: {one}" for one in table.log.verify().damage]
+                found.tables[name] = table.count()
+                found.problems += [f"the table {name!r}: {one}" for one in table.log.verify().damage]
+    return found
 
 
 @contextlib.contextmanager
-def _noting(report: RestoreReport, what: str) -> Iterator[None]:
+def _noting(found: RestoredContents, what: str) -> Iterator[None]:
     try:
         yield
     except HoldfastError as error:
-        report.problems.append(f"{what}: {error}")
+        found.problems.append(f"{what}: {error}")

@@ -6,7 +6,18 @@ from typing import Protocol
 
 from holdfast.base.errors import InvalidArgument, raised_by_handler
 
-__all__ = ["NS", "Clock", "Duration", "Instant", "SystemClock", "Waitable", "duration_ns", "from_ns", "instant_ns"]
+__all__ = [
+    "NS",
+    "Clock",
+    "Duration",
+    "Instant",
+    "SystemClock",
+    "Waitable",
+    "duration_ns",
+    "from_ns",
+    "instant_ns",
+    "positive_ns",
+]
 
 NS = 1_000_000_000
 _LONGEST_NS = 200 * 365 * 86_400 * NS
@@ -75,6 +86,14 @@ def duration_ns(value: Duration, what: str) -> int:
         raise InvalidArgument(f"{what} must not be negative, but is {value!r}")
     if nanoseconds > _LONGEST_NS:
         raise InvalidArgument(f"{what} must not be more than 200 years, but is {value!r}")
+    return nanoseconds
+
+
+def positive_ns(value: Duration, what: str) -> int:
+    """As `duration_ns`, for a duration that must not be zero."""
+    nanoseconds = duration_ns(value, what)
+    if nanoseconds == 0:
+        raise InvalidArgument(f"{what} must be more than zero")
     return nanoseconds
 
 

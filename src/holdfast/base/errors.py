@@ -19,6 +19,9 @@ __all__ = [
     "NotFound",
     "QueueFull",
     "ReadOnly",
+    "ReplicaError",
+    "ReplicaFenced",
+    "ReplicaUnavailable",
     "StorageError",
     "WriterStopped",
     "is_interrupt",
@@ -116,6 +119,21 @@ class WriterStopped(StorageError):
     background. A table and transactions recover with it. After an adoption that failed, only opening the store again
     helps; the message says so.
     """
+
+
+class ReplicaError(HoldfastError):
+    """A replica in object storage cannot be used: no such bucket, no permission, another store's, or newer than ours.
+
+    Trying again does not help before somebody has changed something; the message says what.
+    """
+
+
+class ReplicaUnavailable(ReplicaError):
+    """Object storage did not answer, or asked to try again later. The request may have taken effect."""
+
+
+class ReplicaFenced(ReplicaError):
+    """Another process owns the replica, or may own it: this one ships nothing, and confirms nothing by it."""
 
 
 def raised_by_handler(error: BaseException) -> bool:

@@ -449,7 +449,9 @@ class UmaskFiles(SystemFiles):
     folder_mode, file_mode = 0o777, 0o666
 
 
-class _UnsyncedFile(SystemFile):
+class UnsyncedFile(SystemFile):
+    """A file whose `sync` does nothing."""
+
     __slots__ = ()
 
     def sync(self) -> None:
@@ -461,7 +463,7 @@ class UnsyncedFiles(SystemFiles):
 
     def open(self, path: Path, mode: Mode) -> File:
         """As `Files.open`."""
-        return _UnsyncedFile(self._opened(path, mode))
+        return UnsyncedFile(self._opened(path, mode))
 
     def sync_dir(self, path: Path) -> None:
         """Do nothing: names are not synced either."""

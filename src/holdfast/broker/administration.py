@@ -176,7 +176,9 @@ class Administration:
             queues = [one for one in topology.queues.values() if not one.exclusive]
             exchanges = [one for one in topology.exchanges.values() if not one.predeclared]
             passing = {one.name for one in topology.queues.values() if one.exclusive}
-            bindings = [one for one in topology.bindings() if one.kind != "queue" or one.destination not in passing]
+            bindings = [
+                one for one in topology.bindings() if one.destination_kind != "queue" or one.destination not in passing
+            ]
             for name, things in zip(_IN_HOST, (queues, exchanges, bindings), strict=True):
                 document[name] += [as_fields(one) for one in cast("list[Definition]", things)]
         if vhost is not None:

@@ -19,6 +19,7 @@ from holdfast.broker.amqp_values import (
 
 __all__ = [
     "PERSISTENT_ONLY",
+    "PROPERTY_NAMES",
     "Properties",
     "decode_properties",
     "delivery_mode_of",
@@ -60,7 +61,24 @@ class Properties(NamedTuple):
     app_id: str | None = None
     cluster_id: str | None = None
 
+    def present(self) -> dict[str, FieldValue]:
+        """Return the properties that are not absent, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
+    def with_headers(self, headers: Mapping[str, FieldValue] | None) -> "Properties":
+        """Return these properties with other headers."""
+        return self._replace(headers=headers)
+
+    def with_reply_to(self, address: str) -> "Properties":
+        """Return these properties with another address for replies."""
+        return self._replace(reply_to=address)
+
+    def of_dead_letter(self, headers: Mapping[str, FieldValue]) -> "Properties":
+        """Return these properties with other headers, and without the expiration, which was for the first queue."""
+        return self._replace(headers=headers, expiration=None)
+
+
+PROPERTY_NAMES = tuple(Properties.__annotations__)
 _NOTHING = Properties()
 _FLAGS = [
     (0x8000 >> place, name, "short" if kind == str | None else name)

@@ -46,7 +46,7 @@ def dead_letter_targets(host: "VirtualHostRuntime", origin: "QueueDefinition | N
             continue
         seen.add(exchange)
         for binding in topology.bindings_from(exchange):
-            if binding.kind == "queue":
+            if binding.destination_kind == "queue":
                 queues.add(binding.destination)
             else:
                 line.append(binding.destination)
@@ -121,8 +121,8 @@ def put_back(host: "VirtualHostRuntime", letters: list[DeadLetter]) -> list[tupl
             headers[REDRIVEN] = Long((before if isinstance(before, int) else 0) + 1)
             keys = death.get("routing-keys")
             key = keys[0] if isinstance(keys, list) and keys and isinstance(keys[0], str) else letter.queue
-            raw = encode_properties(properties._replace(headers=headers))
-            directives = instructions_in(raw)._replace(dedup=None, delay_ms=None)
+            raw = encode_properties(properties.with_headers(headers))
+            directives = instructions_in(raw).for_another_queue()
         except (MalformedField, PreconditionFailed):
             problem = InvalidArgument(f"dead letter {letter.id} cannot be requeued: its properties are malformed")
             continue

@@ -24,7 +24,8 @@ __all__ = ["DeadLetters", "die"]
 
 logger = logging.getLogger("holdfast.broker")
 
-_LOG_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
+"""Seconds between two log messages about dead letters that were dropped."""
 REASONS = {"ttl": "expired", "overflow": "maxlen", "attempts": "delivery_limit", "rejected": "rejected"}
 """RabbitMQ's names of the causes of dead-lettering."""
 
@@ -96,7 +97,7 @@ class DeadLetters:
     def _log_dropped(self) -> None:
         """Log the dropped dead letters, one line for each queue; at most once a minute until `close`."""
         now = time.monotonic()
-        if not self._unlogged or (now - self._logged_at < _LOG_EVERY_S and not self._closed):
+        if not self._unlogged or (now - self._logged_at < LOG_EVERY_S and not self._closed):
             return
         for broker_queue, count in self._unlogged.items():
             logger.warning(
@@ -134,7 +135,7 @@ class DeadLetters:
             copies = copies_in(properties.headers)
             dead = die(properties, broker_queue.name, reason, content.exchange, (content.routing_key, *copies), now)
             if key is not None and copies:
-                dead = dead._replace(headers={name: one for name, one in (dead.headers or {}).items() if name != "CC"})
+                dead = dead.with_headers({name: one for name, one in (dead.headers or {}).items() if name != "CC"})
             raw = encode_properties(dead)
             directives = instructions_in(raw)
         except (MalformedField, PreconditionFailed) as error:
@@ -156,8 +157,7 @@ class DeadLetters:
         for other in targets:
             if reason != "rejected" and _goes_in_a_circle(other.name, dead.headers or {}):
                 continue
-            # Neither delayed again nor dropped as a duplicate of the original message.
-            if other.put(fresh, [body], directives._replace(dedup=None, delay_ms=None)):
+            if other.put(fresh, [body], directives.for_another_queue()):
                 taken = True
                 if directives.persistent and other.definition.durable:
                     logs[other.queue.log] = None
@@ -197,7 +197,7 @@ def die(
         headers["x-first-death-exchange"] = exchange
         headers["x-first-death-queue"] = queue
         headers["x-first-death-reason"] = reason
-    return properties._replace(headers=headers, expiration=None)
+    return properties.of_dead_letter(headers)
 
 
 def _goes_in_a_circle(queue: str, headers: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.base.errors import Corrupt, InvalidArgument
 from holdfast.broker.amqp_values import LateTime, MalformedField, encode_table, time_at
@@ -48,6 +48,7 @@ __all__ = [
     "Definition",
     "Definitions",
     "HostDefinition",
+    "InHost",
     "as_fields",
     "check_arguments",
     "check_name",
@@ -59,7 +60,7 @@ SEGMENT_BYTES = 1 << 20
 """Small segments, since only whole ones are dropped."""
 _STALE_MIN = 1000
 _STALE_RATIO = 4
-_CHUNK = 1000
+CHUNK = 1000
 _TEXTS = frozenset(
     ("name", "vhost", "user", "type", "source", "destination", "routing_key", "configure", "write", "read")
 )
@@ -70,13 +71,16 @@ _TEXTS = frozenset(
 class HostDefinition:
     """A virtual host, with a description and tags that only people read."""
 
+    kind: ClassVar[Literal["vhost"]] = "vhost"
     name: str
     description: str = ""
     tags: tuple[str, ...] = ()
 
 
-Definition = HostDefinition | ExchangeDefinition | QueueDefinition | Binding | User | Permission
-_InHost = ExchangeDefinition | QueueDefinition | Binding
+InHost = ExchangeDefinition | QueueDefinition | Binding
+"""What the topology of a virtual host consists of."""
+Definition = HostDefinition | InHost | User | Permission
+"""Any definition; its `kind` is the first part of its key, and names its list in an export."""
 Key = tuple[str, ...]
 _ORDER = ("vhost", "user", "permission", "exchange", "queue", "binding")
 
@@ -168,8 +172,8 @@ class Definitions:
         with self._lock:
             begins = self._log.end
             things = list(self._live.items())
-            for first in range(0, len(things), _CHUNK):
-                self._log.append_many([_message(key, thing) for key, thing in things[first : first + _CHUNK]])
+            for first in range(0, len(things), CHUNK):
+                self._log.append_many([_message(key, thing) for key, thing in things[first : first + CHUNK]])
             self._records = len(things)
             needed = sum(1 for one in self._log.segments() if one.first + one.records > begins)
             self._log.compact(retention=Retention(max_segments=max(1, needed)))
@@ -182,7 +186,7 @@ class Definitions:
             **{name: [] for name in ("topic_permissions", "parameters", "global_parameters", "policies")},
         }
         for thing in self.all():
-            document[_key(thing)[0] + "s"].append(as_fields(thing))
+            document[thing.kind + "s"].append(as_fields(thing))
         return document
 
     def import_(
@@ -223,7 +227,7 @@ class Definitions:
                         if isinstance(thing, QueueDefinition):
                             self._check_queue(thing)
                         added.append(thing)
-                        if not isinstance(thing, _InHost) or hosts[thing.vhost].is_kept(thing):
+                        if not isinstance(thing, InHost) or hosts[thing.vhost].is_kept(thing):
                             kept.append((thing, True))
             self.record(kept)
             return added
@@ -241,7 +245,7 @@ class Definitions:
         things = self.all()
         hosts = {one.name: Topology(one.name, listener) for one in things if isinstance(one, HostDefinition)}
         for thing in things:
-            if isinstance(thing, _InHost) and thing.vhost in hosts:
+            if isinstance(thing, InHost) and thing.vhost in hosts:
                 hosts[thing.vhost].restore([thing])
         return hosts
 
@@ -272,19 +276,16 @@ class Definitions:
 
 def _key(thing: Definition) -> Key:
     match thing:
-        case HostDefinition(name=name):
-            return ("vhost", name)
-        case User(name=name):
-            return ("user", name)
-        case Permission(user=user, vhost=vhost):
-            return ("permission", vhost, user)
-        case ExchangeDefinition(vhost=vhost, name=name):
-            return ("exchange", vhost, name)
-        case QueueDefinition(vhost=vhost, name=name):
-            return ("queue", vhost, name)
-        case Binding() as one:
-            arguments = json.dumps(_plain(one.arguments), sort_keys=True)
-            return ("binding", one.vhost, one.source, one.kind, one.destination, one.routing_key, arguments)
+        case HostDefinition() | User():
+            return (thing.kind, thing.name)
+        case Permission():
+            return (thing.kind, thing.vhost, thing.user)
+        case ExchangeDefinition() | QueueDefinition():
+            return (thing.kind, thing.vhost, thing.name)
+        case Binding():
+            destination = (thing.destination_kind, thing.destination)
+            arguments = json.dumps(_plain(thing.arguments), sort_keys=True)
+            return (thing.kind, thing.vhost, thing.source, *destination, thing.routing_key, arguments)
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> None:
@@ -327,7 +328,7 @@ def _tried(thing: Definition, hosts: dict[str, Topology], users: Users) -> bool:
     if isinstance(thing, Binding):
         if thing.source == "" or host.is_bound(thing):  # bindings of the default exchange are implicit
             return False
-        host.bind(thing.source, thing.kind, thing.destination, thing.routing_key, thing.arguments)
+        host.bind(thing.source, thing.destination_kind, thing.destination, thing.routing_key, thing.arguments)
         return True
     if thing.name in (host.queues if isinstance(thing, QueueDefinition) else host.exchanges):
         return False
@@ -393,7 +394,7 @@ def as_fields(thing: Definition) -> dict[str, Any]:
                 "source": binding.source,
                 "vhost": binding.vhost,
                 "destination": binding.destination,
-                "destination_type": binding.kind,
+                "destination_type": binding.destination_kind,
                 "routing_key": binding.routing_key,
                 "arguments": _plain(binding.arguments),
             }

@@ -3,20 +3,19 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from holdfast.base.errors import Closed, HoldfastError, StorageError, raised_by_handler
 from holdfast.log.log import Log
 
-__all__ = ["GroupCommitter", "Wait"]
+__all__ = ["GroupCommitter", "SyncRequest", "durability_notice"]
 
 logger = logging.getLogger("holdfast.broker")
 
 Done = Callable[[HoldfastError | None], None]
 
-_SEVERAL = 3
-"""Requests after which a sync starts before the turn ends: a turn may read megabytes while the disk is idle."""
 _THREADS = 2
 _HEAVY_BYTES = 512 << 10
 """Bytes to write above which a second thread starts while the first one syncs."""
@@ -24,16 +23,27 @@ _QUICK_S = 0.005
 _CAUTION_MIN_S, _CAUTION_MAX_S = 0.02, 1.0
 
 
-class Wait:
-    """A request to be called when some logs are on disk."""
+class _Notice(threading.local):
+    log: Log | None = None
 
-    __slots__ = ("done", "error", "left", "logs")
 
-    def __init__(self, logs: list[Log], done: Done) -> None:
-        self.logs = logs
-        self.done = done
-        self.left = len(logs)
-        self.error: HoldfastError | None = None
+durability_notice = _Notice()
+"""Its `log` is the one whose readers this thread notifies that records are durable, which were visible before.
+
+Readers of this process that know all records up to the end of the log need not look for more.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class SyncRequest:
+    """A request to be called when some logs are on disk; `small` if little was written to them."""
+
+    logs: list[Log]
+    done: Done
+    small: bool
+    left: int = 0
+    """How many of the logs the threads have yet to sync."""
+    error: HoldfastError | None = None
 
 
 class GroupCommitter:
@@ -51,18 +61,15 @@ class GroupCommitter:
     """
 
     def __init__(
-        self, post: Callable[[Callable[[], None]], None], soon: Callable[[Callable[[], None]], object]
+        self, post: Callable[[Callable[[], None]], None], after_turn: Callable[[Callable[[], None]], object]
     ) -> None:
         self._post = post
-        self._soon = soon
-        self._turn: list[Wait] = []
-        """Requests of the current turn of the owner."""
-        self._small = True
+        self._after_turn = after_turn
         self._cautious_until = 0.0
         self._caution = _CAUTION_MIN_S
         """Seconds without syncs on the owner's thread after a slow one; slow ones raise it, fast ones lower it."""
         self._guard = threading.Condition()
-        self._wanted: dict[Log, list[Wait]] = {}
+        self._wanted: dict[Log, list[SyncRequest]] = {}
         self._heavy = False
         """Whether a requested sync has so much to write that a second thread starts it at once."""
         self._working = _THREADS
@@ -75,35 +82,18 @@ class GroupCommitter:
         for thread in self._threads:
             thread.start()
 
-    def request(self, logs: Iterable[Log], done: Done, *, small: bool = False) -> None:
-        """Call `done` when all that was written to these logs is on disk, or with the error that prevents it.
-
-        Call it on the owner's thread. The sync starts at the end of the turn, or with the third request.
-        """
-        if not self._turn:
-            self._soon(self.end_turn)
-            self._small = True
-        self._turn.append(Wait(list(logs), done))
-        self._small = self._small and small
-        if len(self._turn) >= _SEVERAL:
-            self.end_turn()
-
     def stop(self) -> None:
         """Complete all syncs, and stop the threads. Their `done` calls are posted to the owner's thread."""
-        self.end_turn()
         with self._guard:
             self._stopping = True
             self._guard.notify_all()
         for thread in self._threads:
             thread.join()
 
-    def end_turn(self) -> None:
-        """Start the syncs that this turn requested. A single small one may be done here, on the owner's thread."""
-        turn, self._turn = self._turn, []
-        if not turn:
-            return
+    def begin(self, turn: list[SyncRequest]) -> None:
+        """Begin the syncs that a turn requested. A single small one may be done here, on the owner's thread."""
         begin = time.monotonic()
-        alone = len(turn) == 1 and len(turn[0].logs) == 1 and self._small
+        alone = len(turn) == 1 and len(turn[0].logs) == 1 and turn[0].small
         if alone and begin > self._cautious_until and not (self._working or self._wanted):
             log = turn[0].logs[0]
             try:
@@ -118,16 +108,17 @@ class GroupCommitter:
             else:
                 self._caution = max(_CAUTION_MIN_S, self._caution * 0.9)
             turn[0].done(error)
-            self._soon(log.tell)  # after the confirm was sent: the client processes it meanwhile
+            self._after_turn(partial(_publish, log))  # after the confirm was sent: the client processes it meanwhile
             return
         self._hand_over(turn)
 
-    def _hand_over(self, turn: list[Wait]) -> None:
+    def _hand_over(self, turn: list[SyncRequest]) -> None:
         with self._guard:
             for wait in turn:
+                wait.left = len(wait.logs)
                 for log in wait.logs:
                     self._wanted.setdefault(log, []).append(wait)
-                    self._heavy = self._heavy or log.gathered_bytes >= _HEAVY_BYTES
+                    self._heavy = self._heavy or log.appender.gathered_bytes >= _HEAVY_BYTES
             if self._heavy or not self._working:
                 self._guard.notify()
 
@@ -142,7 +133,7 @@ class GroupCommitter:
                     self._guard.wait()
                 self._working += 1
                 wanted, self._wanted, self._heavy = self._wanted, {}, False
-            finished: list[Wait] = []
+            finished: list[SyncRequest] = []
             for log, waits in wanted.items():
                 error = _sync(log)
                 for wait in waits:
@@ -153,12 +144,12 @@ class GroupCommitter:
             self._post(partial(_tell, finished))
             for log in wanted:
                 try:
-                    log.tell(patient=True)
+                    _publish(log, patient=True)
                 except Exception:  # as below: the thread must continue
                     logger.exception("notifying followers failed: log=%s", log.name, extra={"log": log.name})
 
 
-def _tell(finished: list[Wait]) -> None:
+def _tell(finished: list[SyncRequest]) -> None:
     # Last first: publishers confirm in order, so that with the first request all later ones can be confirmed at once.
     for wait in reversed(finished):
         try:
@@ -167,10 +158,19 @@ def _tell(finished: list[Wait]) -> None:
             logger.exception("notifying a caller of a sync failed")
 
 
+def _publish(log: Log, *, patient: bool = False) -> None:
+    """Publish what a sync made durable to readers in other processes, and notify those in this one."""
+    durability_notice.log = log
+    try:
+        log.appender.tell(patient=patient)
+    finally:
+        durability_notice.log = None
+
+
 def _sync(log: Log) -> HoldfastError | None:
     """Sync one log; return the error, or None also if the log was deleted. The caller notifies its followers."""
     try:
-        log.sync_without_notifying()
+        log.appender.sync_without_notifying()
     except Closed:
         return None  # it was deleted with its messages: no caller waits for them any more
     except HoldfastError as error:

@@ -88,13 +88,13 @@ class MemoryMonitor:
         queue.cache_limit = min(self.limits.queue_bodies, self.limits.bodies)
         self._queues[queue.name] = queue
         trail = self._trails[queue.name] = self._busy[queue.name] = _Trail(queue)
-        queue.log.written = partial(self._busy.__setitem__, queue.name, trail)
+        queue.log.appender.written = partial(self._busy.__setitem__, queue.name, trail)
 
     def remove(self, queue: Queue) -> None:
         """Stop watching a queue."""
         self._queues.pop(queue.name, None)
         self._states.pop(queue.name, None)
-        queue.log.written = None
+        queue.log.appender.written = None
         self._busy.pop(queue.name, None)
         if (trail := self._trails.pop(queue.name, None)) is not None:
             self._cached -= trail.cached
@@ -156,7 +156,7 @@ class MemoryMonitor:
             for name, state in list(self._states.items()):
                 if state == PAGING:
                     self._states[name] = PAGED
-                elif not self._queues[name].queue_state.ready.count:  # no paged-out message is left
+                elif not self._queues[name].inspect.ready:  # no paged-out message is left
                     del self._states[name]
             return
         total = self.cached()
@@ -241,19 +241,19 @@ class _Trail:
         """Whether nothing was put, delivered or loaded since the last check."""
         queue = self.queue
         return queue.closed or (
-            (queue.log.end, queue.queue_state.totals.leased) == self._rested and queue.cached_bytes == self.cached
+            (queue.log.end, queue.inspect.totals.leased) == self._rested and queue.cached_bytes == self.cached
         )
 
     def rest(self) -> None:
         """Release the mapped pages that were read since: they count as ours, though the system caches them anyway."""
         log = self.queue.log
-        if not self.queue.closed and (now := (log.end, self.queue.queue_state.totals.leased)) != self._rested:
+        if not self.queue.closed and (now := (log.end, self.queue.inspect.totals.leased)) != self._rested:
             self._rested = now
-            log.release_mapped()
+            log.reader.release_mapped()
 
     def follow(self) -> list[_Mark]:
         """Record what was written since the last call; return the stretches that are acknowledged."""
-        place = self.queue.log.durable_place() if not self.queue.closed else None
+        place = self.queue.log.appender.durable_place() if not self.queue.closed else None
         if place is None:
             return []
         path, offset, end = place
@@ -265,7 +265,7 @@ class _Trail:
             self._at = (path, offset)
             if len(self.marks) > _TRAIL_MARKS:
                 self.marks.popleft()
-        floor = self.queue.queue_state.floor() if self.marks else 0
+        floor = self.queue.inspect.floor() if self.marks else 0
         done: list[_Mark] = []
         while self.marks and self.marks[0].end <= floor:
             done.append(self.marks.popleft())

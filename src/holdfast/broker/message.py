@@ -34,8 +34,8 @@ __all__ = [
     "copies_in",
     "counted",
     "instructions_in",
-    "is_plain",
     "lifetime_s",
+    "plain_content",
 ]
 
 EXCHANGE = "amqp-exchange"
@@ -57,6 +57,10 @@ class Content(NamedTuple):
     routing_key: str
     raw: bytes
     """The property list as on the wire."""
+
+    def with_raw(self, raw: bytes) -> "Content":
+        """Return the content with other properties."""
+        return Content(self.exchange, self.routing_key, raw)
 
 
 class Instructions(NamedTuple):
@@ -81,6 +85,14 @@ class Instructions(NamedTuple):
         """The headers that an exchange may match."""
         return dict((self.properties or decode_properties(self.raw)).headers or {})
 
+    def without_delay(self) -> "Instructions":
+        """Return them for a message that was delayed before."""
+        return self._replace(delay_ms=None)
+
+    def for_another_queue(self) -> "Instructions":
+        """Return them for a copy of the message: neither delayed again nor dropped as a duplicate of the original."""
+        return self._replace(delay_ms=None, dedup=None)
+
 
 def instructions_in(raw: bytes, *, whole: bool = False) -> Instructions:
     """Parse a property list; fully (`whole`) only if that is requested, or it requires anything of the broker.
@@ -101,7 +113,7 @@ def instructions_in(raw: bytes, *, whole: bool = False) -> Instructions:
     dedup = headers.get("x-deduplication-header")
     copies = copies_in(headers)
     if "BCC" in headers:
-        raw = encode_properties(properties._replace(headers={k: v for k, v in headers.items() if k != "BCC"}))
+        raw = encode_properties(properties.with_headers({k: v for k, v in headers.items() if k != "BCC"}))
     return Instructions(
         properties,
         persistent,
@@ -154,9 +166,9 @@ def lifetime_s(milliseconds: int) -> float:
     return milliseconds / _MS or 1e-9
 
 
-def is_plain(content: Content, queue: str) -> bool:
-    """Whether a record needs nothing but the body."""
-    return content.raw == PERSISTENT_ONLY and not content.exchange and content.routing_key == queue
+def plain_content(queue: str) -> Content:
+    """Return the content of the messages in a queue whose records need nothing but the body."""
+    return Content("", queue, PERSISTENT_ONLY)
 
 
 def as_message(
@@ -212,7 +224,7 @@ def counted(content: Content, returns: int) -> Content:
     """Return the content with the header that counts redeliveries."""
     properties = decode_properties(content.raw)
     headers = {**(properties.headers or {}), "x-delivery-count": Long(returns)}
-    return content._replace(raw=encode_properties(properties._replace(headers=headers)))
+    return content.with_raw(encode_properties(properties.with_headers(headers)))
 
 
 def content_of(key: bytes | None, headers: Headers, queue: str) -> Content:

@@ -19,10 +19,11 @@ def check_program_queue(store: "Store", wanted: QueueDefinition) -> None:
     deleted automatically: a declaration that differs there would hide it, or delete it with its messages.
     """
     what, name = str(wanted), name_in_store(wanted.vhost, wanted.name)
-    chosen = store.chosen_for(name)
+    queues = store.queue_registry
+    chosen = queues.chosen_for(name)
     if chosen is None:
         return
-    if store.is_programs(name):  # else the server failed to create it, and its remains belong to no program
+    if queues.is_programs(name):  # else the server failed to create it, and its remains belong to no program
         check_equivalent(what, "exclusive", wanted.exclusive, current=False)
         check_equivalent(what, "durable", wanted.durable, current=True)
         check_equivalent(what, "auto_delete", wanted.auto_delete, current=False)

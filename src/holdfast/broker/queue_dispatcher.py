@@ -10,7 +10,8 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from holdfast.base.errors import Closed, QueueFull
-from holdfast.broker.message import Content, Instructions, as_message, columns_of, is_plain
+from holdfast.broker.group_commit import durability_notice
+from holdfast.broker.message import Content, Instructions, as_message, columns_of, plain_content
 from holdfast.broker.queue_arguments import effective
 from holdfast.broker.topology import QueueDefinition
 from holdfast.log.record import Message
@@ -67,9 +68,13 @@ class Consumer(Protocol):
 class BrokerQueue:
     """A running queue: its consumers, and its messages in the store.
 
+    It alone decides whether there is more to deliver. The queue calls `_listener` after every change that may make
+    messages ready, which sets `has_more`. A lease that takes the last ready message resets it, and nothing is leased
+    before the next change.
+
     Threads: the broker's thread; `put` is also called by the thread that forwards dead letters, with the broker's
-    `guard` held. Invariant: a message is leased to one receiver at most: to a consumer with capacity for it, or by
-    `get`.
+    `guard` held, and `_listener` by any. Invariants: a message is leased to one receiver at most: to a consumer with
+    capacity for it, or by `get`. While `has_more` is False, no message is ready.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class BrokerQueue:
         self.arguments = arguments = effective(definition.settings, queue.settings)
         self.queue = queue
         self.name = definition.name
+        self._plain = plain_content(self.name)
         self.consumers: list[Consumer] = []
         """Sorted by priority, then in the order in which they were added."""
         self.exclusive: Consumer | None = None
@@ -104,6 +110,10 @@ class BrokerQueue:
         """How many messages each consumer got since `_since`. A consumer added within a second after that keeps the
         counts of the others, and catches up with them; a later one resets all counts."""
         self._since = 0.0
+        self.has_more = True
+        """Whether there may be messages to lease: set by any thread, reset by the broker's before it leases."""
+        self._seen_end = -1
+        """The end of the log when the last lease began, which has seen all records before it."""
         self._schedule = schedule
         self._serve = serve
         self.dropped = dropped
@@ -111,7 +121,16 @@ class BrokerQueue:
         self.unlisten = queue.listen(self._listener)
 
     def _listener(self) -> None:
-        if self.consumers:
+        """Note that there may be more. Called by the queue, from any thread, perhaps with its locks held."""
+        log = self.queue.log
+        if durability_notice.log is log and (self.has_more or self._seen_end == log.reader.visible_end):
+            return  # its records were visible before: a lease has seen them all, or will see them
+        self.has_more = True
+        self.deliver_soon()
+
+    def deliver_soon(self) -> None:
+        """Deliver at the end of the turn if there may be more: call it when a consumer has capacity again."""
+        if self.has_more and self.consumers:
             self._schedule(self)
 
     # Publishing.
@@ -132,7 +151,7 @@ class BrokerQueue:
                 return len(bodies)
             return 0
         like = None
-        if not (directives.ordinary and is_plain(content, self.name)):
+        if not (directives.ordinary and content == self._plain):
             like = as_message(content, b"", directives, arguments, self.name)
         with self._consumers_first(self._judges or directives.expiration_ms is not None):
             if not arguments.rejects:
@@ -146,20 +165,23 @@ class BrokerQueue:
             return len(bodies)
 
     def put_each(self, content: Content, bodies: list[bytes], directives: list[Instructions]) -> None:
-        """Add messages that differ in their properties too. Call it only if `never_refuses` is true."""
+        """Add messages that differ in their properties too; `content` is that of the first.
+
+        Call it only if `never_refuses` is true.
+        """
         queue, name = self.queue, self.name
         ordinary = all(map(_ORDINARY, directives))
         judges = self._judges or not (ordinary or all(directive.expiration_ms is None for directive in directives))
         with self._consumers_first(judges):
-            if not ordinary or not queue.takes_columns:
-                contents = [content._replace(raw=directive.raw) for directive in directives]
+            if len(bodies) == 1 and ordinary and content == self._plain:
+                queue.put(bodies[0])  # a single one has a faster path
+            elif not ordinary or not queue.intake.takes_columns:
+                contents = [content.with_raw(directive.raw) for directive in directives]
                 queue.put_many(
                     [as_message(*one, self.arguments, name) for one in zip(contents, bodies, directives, strict=True)]
                 )
-            elif len(bodies) == 1 and is_plain(content._replace(raw=directives[0].raw), name):
-                queue.put(bodies[0])  # a single one has a faster path
             else:
-                queue.put_columns(
+                queue.intake.put_columns(
                     bodies, *columns_of(content, bodies, [directive.raw for directive in directives], name)
                 )
 
@@ -176,11 +198,11 @@ class BrokerQueue:
         if self.arguments.rejects:
             every = [(consumer, capacity) for consumer in self._served() if (capacity := consumer.capacity()) > 0]
             spare = _capacity_of(every, _pools_of(every))
-        still = self.queue.suspend_limits(spare)
+        still = self.queue.limit.suspend(spare)
         try:
             yield
         finally:
-            self._serve(self, partial(self.queue.resume_limits, still))
+            self._serve(self, partial(self.queue.limit.resume, still))
 
     # Consuming.
 
@@ -195,7 +217,7 @@ class BrokerQueue:
             self._given = dict.fromkeys(self.consumers, 0)
         self._given[consumer] = 0
         self.had_consumers = True
-        self._schedule(self)
+        self.deliver_soon()
 
     def remove(self, consumer: Consumer) -> None:
         """Remove a consumer; its channel settles its deliveries.
@@ -209,8 +231,8 @@ class BrokerQueue:
         if self.exclusive is consumer:
             self.exclusive = None
         self._choose_active()
-        if self.consumers and not waits:
-            self._schedule(self)
+        if not waits:
+            self.deliver_soon()
 
     def _choose_active(self) -> None:
         if self.arguments.single_active_consumer and self.active not in self.consumers:
@@ -218,24 +240,53 @@ class BrokerQueue:
 
     def deliver(self) -> bool:
         """Lease ready messages to consumers with capacity; return whether any were delivered."""
-        if self.deleted or self.queue.closed:
+        if not self.has_more or self.deleted:
             return False
         eligible_consumers = self._takers()
         if not eligible_consumers:
             return False
-        pools = _pools_of(eligible_consumers)
-        capacity = min(_capacity_of(eligible_consumers, pools), _CHUNK_MAX)
-        try:
-            deliveries = self.queue.lease(capacity, lease=LEASE_S, most_bytes=_CHUNK_BYTES)
-        except Closed:
-            return False
-        if not deliveries:
-            return False
         if len(eligible_consumers) == 1:
-            self._hand(eligible_consumers[0][0], deliveries)
-            return True
-        self._deal(eligible_consumers, pools, deliveries)
-        return True
+            [(consumer, capacity)] = eligible_consumers
+            if consumer.pool is not None:
+                capacity = min(capacity, consumer.pool_capacity())
+            deliveries = self._lease(min(capacity, _CHUNK_MAX))
+            if deliveries:
+                self._hand(consumer, deliveries)
+            return bool(deliveries)
+        pools = _pools_of(eligible_consumers)
+        deliveries = self._lease(min(_capacity_of(eligible_consumers, pools), _CHUNK_MAX))
+        if deliveries:
+            self._deal(eligible_consumers, pools, deliveries)
+        return bool(deliveries)
+
+    def _lease(self, count: int) -> list[Delivery]:
+        """Lease up to `count` messages, and note whether there may be more."""
+        end = self._seen_end = self.queue.log.reader.visible_end
+        try:
+            self.has_more = False  # first: what another thread signals during the lease may come too late for it
+            deliveries = self.queue.lease(count, lease=LEASE_S, most_bytes=_CHUNK_BYTES)
+        except Closed:
+            return []
+        except BaseException:
+            self.has_more = True
+            raise
+        if not self._is_last(deliveries, end) and (
+            len(deliveries) == count or sum(len(one[1]) for one in deliveries) >= _CHUNK_BYTES
+        ):
+            self.has_more = True
+        return deliveries
+
+    def _is_last(self, deliveries: list[Delivery], end: int) -> bool:
+        """Whether the newest record of the log is among them, so that none is left: all others come before it.
+
+        With a starvation time that cannot be known: old messages may come before those of a higher priority.
+        """
+        return (
+            bool(deliveries)
+            and deliveries[-1].id + 1 >= end
+            and not deliveries[-1].priority
+            and self.queue.settings.starvation is None
+        )
 
     def get(self) -> Delivery | None:
         """Lease one message for basic.get; None if none is ready. The caller settles it."""
@@ -319,38 +370,37 @@ class BrokerQueue:
             self.remove(consumer)
             raise
 
-    # Settling: lease ids with the ids of their messages.
+    # Settling: lease ids with the ids of their messages. Their consumers have capacity again, so the queue may deliver.
 
     def ack(self, parts: dict[int, list[int]]) -> None:
         """Acknowledge messages, given as ids by lease."""
-        self._settled(parts)
+        self.unacked -= sum(map(len, parts.values()))
         if not self.deleted:
-            self.queue.ack_ids(parts)
+            self.queue.settlement.ack_ids(parts)
+            self.deliver_soon()
 
     def requeue(self, parts: dict[int, list[int]]) -> None:
         """Return messages to their positions in the queue, or dead-letter them at the delivery limit.
 
         It counts as a delivery attempt.
         """
-        self._settled(parts)
+        self.unacked -= sum(map(len, parts.values()))
         if not self.deleted:
-            self.queue.return_ids(parts)
-            self._schedule(self)
+            self.queue.return_ids(parts)  # it signals that they are ready
+            self.deliver_soon()
 
     def reject(self, parts: dict[int, list[int]]) -> None:
         """Dead-letter messages, or drop them if the queue has no dead-letter target."""
-        self._settled(parts)
+        self.unacked -= sum(map(len, parts.values()))
         if not self.deleted:
             self.queue.reject_ids(parts)
-
-    def _settled(self, parts: dict[int, list[int]]) -> None:
-        self.unacked -= sum(map(len, parts.values()))
+            self.deliver_soon()
 
     # Inspection.
 
     def ready(self) -> int:
         """Return how many messages are ready: neither leased nor delayed."""
-        return self.queue.waiting() - self.queue.queue_state.delayed.count
+        return self.queue.waiting() - self.queue.inspect.delayed_count
 
     def close(self) -> None:
         """Stop deliveries and cancel the consumers: the queue was deleted."""
@@ -382,4 +432,4 @@ def _put(queue: Queue, bodies: list[bytes], like: Message | None) -> None:
     if like is None:
         queue.put_many(bodies)
     else:
-        queue.put_similar(bodies, like)
+        queue.intake.put_similar(bodies, like)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.errors import NoSuch, named
@@ -27,9 +27,10 @@ _PRESENT, _ABSENT = object(), object()
 class Binding:
     """A binding from an exchange to a queue or another exchange; two with equal parts are the same binding."""
 
+    kind: ClassVar[Literal["binding"]] = "binding"
     vhost: str
     source: str
-    kind: DestinationKind
+    destination_kind: DestinationKind
     destination: str
     routing_key: str = ""
     arguments: Arguments = field(default_factory=dict, compare=False)
@@ -43,7 +44,7 @@ class Binding:
     @property
     def target(self) -> Destination:
         """The destination."""
-        return (self.kind, self.destination)
+        return (self.destination_kind, self.destination)
 
 
 class Matching(Protocol):

@@ -4,6 +4,7 @@ import base64
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from holdfast.broker.errors import (
     AccessRefused,
@@ -45,6 +46,7 @@ DELAYED = "x-delayed-message"
 class ExchangeDefinition:
     """An exchange as it was declared."""
 
+    kind: ClassVar[Literal["exchange"]] = "exchange"
     vhost: str
     name: str
     type: str = "direct"
@@ -82,6 +84,7 @@ class ExchangeDefinition:
 class QueueDefinition:
     """A queue as it was declared."""
 
+    kind: ClassVar[Literal["queue"]] = "queue"
     vhost: str
     name: str
     durable: bool = False
@@ -350,7 +353,7 @@ class Topology:
             return thing.kept
         ends = (
             self.exchanges[thing.source],
-            self.queues[thing.destination] if thing.kind == "queue" else self.exchanges[thing.destination],
+            self.queues[thing.destination] if thing.destination_kind == "queue" else self.exchanges[thing.destination],
         )
         return all(end.durable and (end.kept or isinstance(end, ExchangeDefinition)) for end in ends)
 
@@ -367,7 +370,7 @@ class Topology:
                 if thing.name not in self.queues:
                     self._add_queue(thing)
             else:
-                ends: Iterable[str] = self.queues if thing.kind == "queue" else self.exchanges
+                ends: Iterable[str] = self.queues if thing.destination_kind == "queue" else self.exchanges
                 if (
                     thing.source in self.exchanges
                     and thing.destination in ends

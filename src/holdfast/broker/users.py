@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.broker.errors import AccessRefused, NotAllowed, named
@@ -67,6 +67,7 @@ class Cost:
 class User:
     """A user. An empty hash allows no password, only a certificate."""
 
+    kind: ClassVar[Literal["user"]] = "user"
     name: str
     password_hash: str = ""
     algorithm: str = ARGON2
@@ -82,6 +83,7 @@ class User:
 class Permission:
     """A user's permissions in a virtual host: patterns that are searched for in names of queues and exchanges."""
 
+    kind: ClassVar[Literal["permission"]] = "permission"
     user: str
     vhost: str
     configure: str = ""

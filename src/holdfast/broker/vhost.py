@@ -15,15 +15,15 @@ from holdfast.broker.message import Content, lifetime_s
 from holdfast.broker.programs import check_program_queue
 from holdfast.broker.queue_arguments import FORWARDED, SETTINGS, check_chosen, queue_settings
 from holdfast.broker.queue_dispatcher import BrokerQueue
-from holdfast.broker.routing import Arguments, Binding, DestinationKind
+from holdfast.broker.routing import Arguments, DestinationKind
 from holdfast.broker.store_names import check_reserved, name_in_store, stripped
-from holdfast.broker.topology import ExchangeDefinition, QueueDefinition, Removed, Topology
+from holdfast.broker.topology import QueueDefinition, Removed, Topology
 from holdfast.log.policy import Flush, Roll
 from holdfast.typed_options import LogOptions, QueueOptions
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-    from holdfast.broker.definitions import Definition
+    from holdfast.broker.definitions import InHost
 
 __all__ = ["DEAD_LETTERS", "MESSAGE_MAX", "VirtualHostRuntime", "log_options"]
 
@@ -87,11 +87,9 @@ class VirtualHostRuntime:
                     extra={"vhost": self.name},
                 )
 
-    def restore(self, things: "list[Definition]") -> None:
+    def restore(self, things: "list[InHost]") -> None:
         """Add imported definitions to the running host, and open its queues that are not open."""
-        self.topology.restore(
-            [one for one in things if isinstance(one, ExchangeDefinition | QueueDefinition | Binding)]
-        )
+        self.topology.restore(things)
         for definition in list(self.topology.queues.values()):
             if definition.name not in self.broker_queues:
                 self._open(definition)
@@ -189,7 +187,8 @@ class VirtualHostRuntime:
         self, name: str, durable: bool, auto_delete: bool, arguments: Arguments, owner: object | None
     ) -> None:
         """Raise 406 if a declaration contradicts a program's queue of this name that AMQP does not know yet."""
-        if self.broker.store.chosen_for(name_in_store(self.name, name)) is not None:  # else nothing needs to be checked
+        chosen = self.broker.store.queue_registry.chosen_for(name_in_store(self.name, name))
+        if chosen is not None:  # else nothing needs to be checked
             settings = queue_settings(arguments, name, self.name)
             wanted = QueueDefinition(self.name, name, durable, auto_delete, arguments, owner, settings)
             check_program_queue(self.broker.store, wanted)
@@ -202,7 +201,7 @@ class VirtualHostRuntime:
         more = {name: value for name, value in arguments.items() if name in SETTINGS and name not in current.arguments}
         if not (more and current.kept):
             return arguments
-        chosen = self.broker.store.chosen_for(name_in_store(self.name, current.name)) or {}
+        chosen = self.broker.store.queue_registry.chosen_for(name_in_store(self.name, current.name)) or {}
         by_amqp, _ = _options(current, self.broker.history_s, {})
         of_program = {name: value for name, value in chosen.items() if by_amqp.get(name, _NOTHING) != value}
         check_chosen(str(current), queue_settings(more, current.name, self.name), more, of_program)
@@ -211,7 +210,7 @@ class VirtualHostRuntime:
 
     def _warn_of_contradictions(self, definition: QueueDefinition) -> None:
         try:
-            chosen = self.broker.store.chosen_for(name_in_store(self.name, definition.name))
+            chosen = self.broker.store.queue_registry.chosen_for(name_in_store(self.name, definition.name))
             if definition.kept and chosen is not None:
                 check_chosen(str(definition), definition.settings, definition.arguments, chosen)
         except PreconditionFailed as error:  # a program chose other settings after the declaration
@@ -332,11 +331,12 @@ class VirtualHostRuntime:
     def _open(self, definition: QueueDefinition) -> BrokerQueue:
         store = self.broker.store if definition.kept else self.broker.transient
         name = name_in_store(definition.vhost, definition.name)
-        declared, defaults = _options(definition, self.broker.history_s, store.chosen_for(name) or {})
+        declared, defaults = _options(definition, self.broker.history_s, store.queue_registry.chosen_for(name) or {})
         declared.update(cast("QueueOptions", log_options(self.broker.memory.limits)))
-        queue = store.queue_with_defaults(name, defaults, **declared)
+        queue = store.queue_registry.queue_with_defaults(name, defaults, declared)
         queue.carries_later = True
-        broker_queue = BrokerQueue(definition, queue, self.broker.schedule, self.broker.serve, self.dropped)
+        turns = self.broker.turns
+        broker_queue = BrokerQueue(definition, queue, turns.deliver_from, turns.deliver_now, self.dropped)
         self.broker_queues[definition.name] = broker_queue
         self.broker.by_store_name[queue.name] = (self, broker_queue)
         self.broker.memory.add(queue)
@@ -346,8 +346,8 @@ class VirtualHostRuntime:
         return broker_queue
 
     def _delete(self, broker_queue: BrokerQueue) -> None:
-        if broker_queue.queue.queue_state.moving:
-            broker_queue.queue.carry()  # its pending dead letters are forwarded before the queue is deleted
+        if broker_queue.queue.transfers.is_moving:
+            broker_queue.queue.transfers.carry()  # its pending dead letters are forwarded before the queue is deleted
         store = self.broker.store if broker_queue.definition.kept else self.broker.transient
         # The messages before the definition: a crash between the two leaves an empty queue, and never messages without
         # a definition, which would appear in the next queue of that name.

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast import Store
 from holdfast.base.errors import InvalidArgument, NotFound
@@ -13,59 +13,9 @@ from holdfast.broker.topology import QueueDefinition
 from holdfast.cli.open_store import remote_at, store_to_read, store_to_write
 from holdfast.cli.target import Target
 from holdfast.cli.warnings import notify
+from holdfast.remote.admin import RemoteAuthority
 
-__all__ = ["Authority", "authority_to_change", "definitions_to_read"]
-
-
-class Authority(Protocol):
-    """Interface of the users and virtual hosts of a folder, and of a server."""
-
-    def check_user(self, name: str) -> None:
-        """Raise `NotFound` unless there is a user of that name."""
-        ...
-
-    def add_user(self, name: str, password: str | None, tags: tuple[str, ...] = ()) -> None:
-        """Add a user without permissions."""
-        ...
-
-    def change_password(self, name: str, password: str) -> None:
-        """Set another password for a user."""
-        ...
-
-    def delete_user(self, name: str) -> None:
-        """Delete a user with all permissions."""
-        ...
-
-    def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Set a user's permissions in a virtual host."""
-        ...
-
-    def forbid(self, user: str, vhost: str) -> bool:
-        """Revoke all permissions of a user in a virtual host; return whether there were any."""
-        ...
-
-    def vhosts(self) -> list[str]:
-        """Return the names of all virtual hosts, sorted."""
-        ...
-
-    def add_vhost(self, name: str) -> None:
-        """Add a virtual host."""
-        ...
-
-    def delete_vhost(self, name: str) -> None:
-        """Delete a virtual host with its exchanges, queues and permissions."""
-        ...
-
-    def waiting_in(self, vhost: str) -> tuple[int, int]:
-        """Return how many queues a virtual host has, and how many messages.
-
-        In a folder, ready and delayed messages count; at a server, ready and leased ones.
-        """
-        ...
-
-    def import_(self, document: dict[str, Any]) -> int | None:
-        """Import definitions; return how many were new, if that is known."""
-        ...
+__all__ = ["FolderAuthority", "authority_to_change", "definitions_to_read"]
 
 
 def definitions_to_read(data: Target) -> dict[str, Any]:
@@ -85,7 +35,7 @@ def definitions_to_read(data: Target) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def authority_to_change(data: Target, *, make: bool = False) -> Iterator[Authority]:
+def authority_to_change(data: Target, *, make: bool = False) -> Iterator["FolderAuthority | RemoteAuthority"]:
     """Open the authority for changes. With `make`, a missing folder is created, and not an error.
 
     In a folder without definitions, the user guest and the virtual host / are created first.
@@ -104,33 +54,39 @@ def authority_to_change(data: Target, *, make: bool = False) -> Iterator[Authori
                 "created the default user guest (password guest, local connections only); to remove it, run: "
                 "holdfast user delete guest"
             )
-        yield _FolderAuthority(store, definitions)
+        yield FolderAuthority(store, definitions)
 
 
-class _FolderAuthority:
-    """Changes the definitions of a store that no server has open."""
+class FolderAuthority:
+    """Changes the definitions of a store that no server has open, with the methods of a `RemoteAuthority`."""
 
     def __init__(self, store: Store, definitions: Definitions) -> None:
         self._store = store
         self._definitions = definitions
 
     def check_user(self, name: str) -> None:
+        """Raise `NotFound` unless there is a user of that name."""
         self._definitions.users().get(name)
 
     def add_user(self, name: str, password: str | None, tags: tuple[str, ...] = ()) -> None:
+        """Add a user without permissions."""
         self._definitions.users().add(name, password, tags=tags)
 
     def change_password(self, name: str, password: str) -> None:
+        """Set another password for a user."""
         self._definitions.users().change_password(name, password)
 
     def delete_user(self, name: str) -> None:
+        """Delete a user with all permissions."""
         self._definitions.users().delete(name)
 
     def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
+        """Set a user's permissions in a virtual host."""
         self._check_host(vhost)
         self._definitions.users().permit(user, vhost, configure, write, read)
 
     def forbid(self, user: str, vhost: str) -> bool:
+        """Revoke all permissions of a user in a virtual host; return whether there were any."""
         users = self._definitions.users()
         users.get(user)
         had = bool(users.permissions(user, vhost))
@@ -138,14 +94,17 @@ class _FolderAuthority:
         return had
 
     def vhosts(self) -> list[str]:
+        """Return the names of all virtual hosts, sorted."""
         return sorted(one.name for one in self._definitions.all() if isinstance(one, HostDefinition))
 
     def add_vhost(self, name: str) -> None:
+        """Add a virtual host."""
         if name in self.vhosts():
             raise InvalidArgument(f"the virtual host {name!r} exists already")
         self._definitions.add_vhost(name)
 
     def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host with its exchanges, queues and permissions."""
         self._check_host(name)
         there = sorted(set(self._queues(name)) & set(self._store.queues()))
         self._definitions.delete_vhost(name)
@@ -153,11 +112,13 @@ class _FolderAuthority:
             self._store.delete_queue(one)
 
     def waiting_in(self, vhost: str) -> tuple[int, int]:
+        """Return how many queues a virtual host has, and how many messages are ready or delayed in them."""
         queues = self._queues(vhost)
         there = set(queues) & set(self._store.queues())
         return len(queues), sum(self._store.queue(one).waiting() for one in there)
 
     def import_(self, document: dict[str, Any]) -> int | None:
+        """Import definitions; return how many were new."""
         return len(self._definitions.import_(document))
 
     def _queues(self, vhost: str) -> list[str]:

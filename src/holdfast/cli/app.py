@@ -19,14 +19,14 @@ from holdfast.cli.broker import definitions_commands, user_commands, vhost_comma
 from holdfast.cli.completion import completes
 from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
-from holdfast.cli.help_texts import join_help_lines
 from holdfast.cli.import_commands import import_commands
 from holdfast.cli.log import log_commands
 from holdfast.cli.log.read import tail
-from holdfast.cli.options import UsageError, help_if_alone
+from holdfast.cli.options import UsageError, help_if_alone, join_help_lines
 from holdfast.cli.output import error_console
 from holdfast.cli.pipeline.command import pipeline_commands
 from holdfast.cli.queue import add_queue_commands
+from holdfast.cli.replica import replica_commands
 from holdfast.cli.serve import serve
 from holdfast.cli.table.command import table_commands
 from holdfast.cli.target import add_urls
@@ -62,6 +62,7 @@ app.add_typer(pipeline_commands, name="pipeline", rich_help_panel="Spark")
 app.add_typer(import_commands, name="import", rich_help_panel="More")
 app.command("backup", rich_help_panel="More")(backup)
 app.command("restore", rich_help_panel="More")(restore)
+app.add_typer(replica_commands, name="replica", rich_help_panel="More")
 app.command("doctor", rich_help_panel="More")(doctor)
 app.command("verify", rich_help_panel="More")(verify)
 app.command("bench", rich_help_panel="More")(bench)

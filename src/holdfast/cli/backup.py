@@ -27,11 +27,13 @@ from holdfast.cli.output import (
     write_json,
     write_json_lines,
 )
-from holdfast.cli.warnings import notify
+from holdfast.cli.warnings import notify, notify_some
+from holdfast.replica.bucket import is_replica_url
+from holdfast.replica.restore import ReplicaRestoreReport
+from holdfast.replica.restore import restore as restore_replica
 
 __all__ = ["backup", "restore"]
 
-_SHOWN = 20
 _NARROW, _WIDE = 76, 104
 """Widths of a terminal between which the list of backups has fewer columns. Below, each row is shown as lines."""
 
@@ -71,11 +73,11 @@ def backup(
                 raise UsageError(
                     "--full and --base do not work with --url: the server chooses which files a backup shares"
                 )
-            answer: dict[str, Any] = remote.backup(where, copy=copy)
+            made = remote.backup(where, copy=copy)
             if as_json:
-                write_json(answer)
+                write_json(_facts(made))
             else:
-                show(f"backed up to {answer.get('path', where)} on the server")
+                show(f"backed up to {made.path} on the server")
             return 0
     folder = folder_of(data)
     if not folder.exists():
@@ -90,7 +92,13 @@ def backup(
 
 
 def restore(
-    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A backup, or a folder of backups: the newest.")],
+    backup: Annotated[
+        str,
+        typer.Argument(
+            metavar="BACKUP",
+            help="A backup, a folder of backups (the newest), or the URL of a replica (s3://bucket/x).",
+        ),
+    ],
     data: DataOption = Path("data"),
     at: Annotated[
         datetime | None,
@@ -98,18 +106,28 @@ def restore(
             "--at", metavar="TIME", parser=time_option, help="Restore the newest backup not later than this time."
         ),
     ] = None,
+    moment: Annotated[
+        str | None,
+        typer.Option("--moment", metavar="MOMENT", help="Restore this moment of a replica: see `replica moments`."),
+    ] = None,
     salvage: Annotated[
         bool, typer.Option("--salvage", help="Restore the undamaged part of a damaged backup instead of refusing it.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Restore a backup into a folder that does not exist yet.
+    """Restore a backup, or a moment of a replica, into a folder that does not exist yet.
 
     Every checksum is verified. Then the store is opened and read completely. The exit code is 1 if anything is damaged.
     """
     folder = folder_of(data)
+    if is_replica_url(backup):
+        if salvage:
+            raise UsageError("--salvage works on backups only: choose another --moment of the replica")
+        return _restore_replica(backup, folder, at, moment, as_json)
+    if moment is not None:
+        raise UsageError("--moment works on replicas only: choose a backup by its folder, or with --at")
     with _bar("Restoring", as_json) as step:
-        report = restore_backup(backup, folder, at=at, salvage=salvage, progress=step)
+        report = restore_backup(Path(backup), folder, at=at, salvage=salvage, progress=step)
     if as_json:
         write_json(
             {
@@ -124,6 +142,40 @@ def restore(
     else:
         _show_restored(report)
     return 0 if report.ok else 1
+
+
+def _restore_replica(url: str, folder: Path, at: datetime | None, moment: str | None, as_json: bool) -> int:
+    with _bar("Restoring", as_json) as step:
+        report = restore_replica(url, folder, at=at, moment=moment, progress=step)
+    if as_json:
+        write_json(
+            {
+                **asdict(report),
+                "path": str(report.path),
+                "created_time": iso_time(report.created_at),
+                "ok": report.ok,
+            }
+        )
+        return 0 if report.ok else 1
+    notify_some(report.problems, "problems")
+    rows = {
+        "store": str(report.path),
+        "replica": report.url,
+        "moment": f"{report.moment} of {format_time(report.created_at)}" + (", the newest" if report.is_newest else ""),
+        "size": f"{format_size(report.bytes)} in {plural(report.files, 'file')}",
+        **_contents(report),
+        "state": "intact" if report.ok else "damaged",
+    }
+    show(details(rows))
+    return 0 if report.ok else 1
+
+
+def _contents(report: RestoreReport | ReplicaRestoreReport) -> dict[str, str]:
+    return {
+        "queues": f"{len(report.queues)} with {plural(sum(report.queues.values()), 'message')}",
+        "logs": f"{len(report.logs)} with {plural(sum(report.logs.values()), 'record')}",
+        "tables": f"{len(report.tables)} with {plural(sum(report.tables.values()), 'record')}",
+    }
 
 
 def _list(where: Path, as_json: bool) -> int:
@@ -165,10 +217,7 @@ def _verify(where: Path, as_json: bool) -> int:
     if as_json:
         write_json({"path": str(folder), "ok": not faults, "faults": [str(fault) for fault in faults]})
         return 1 if faults else 0
-    for fault in faults[:_SHOWN]:
-        notify(f"damage: {fault}")
-    if len(faults) > _SHOWN:
-        notify(f"and {len(faults) - _SHOWN} more damaged files")
+    notify_some([f"damage: {fault}" for fault in faults], "damaged files")
     show(f"{folder}: " + (f"{plural(len(faults), 'file')} damaged" if faults else "intact"))
     return 1 if faults else 0
 
@@ -203,10 +252,8 @@ def _show_report(report: BackupReport) -> None:
 
 
 def _show_restored(report: RestoreReport) -> None:
-    for fault in report.faults[:_SHOWN]:
-        notify(f"damage in the backup: {fault}")
-    for problem in report.problems[:_SHOWN]:
-        notify(problem)
+    notify_some([f"damage in the backup: {fault}" for fault in report.faults], "damaged files")
+    notify_some(report.problems, "problems")
     show(
         details(
             {
@@ -214,9 +261,7 @@ def _show_restored(report: RestoreReport) -> None:
                 "backup": str(report.backup),
                 "time": format_time(report.created_at),
                 "size": f"{format_size(report.bytes)} in {plural(report.files, 'file')}",
-                "queues": f"{len(report.queues)} with {plural(sum(report.queues.values()), 'message')}",
-                "logs": f"{len(report.logs)} with {plural(sum(report.logs.values()), 'record')}",
-                "tables": f"{len(report.tables)} with {plural(sum(report.tables.values()), 'record')}",
+                **_contents(report),
                 "state": "intact" if report.ok else "damaged: the undamaged part was restored",
             }
         )

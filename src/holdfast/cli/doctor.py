@@ -1,7 +1,8 @@
 """The `holdfast doctor` command: runs all checks, and prints what to do about those that fail."""
 
+import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +20,6 @@ from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.output import is_narrow, make_table, safe_text, show, write_json_lines
 from holdfast.doctor import Check, Port, examine
 from holdfast.running_server import RunningServer, server_of
-from holdfast.web.server_checks import check_certificate, check_encryption, check_users
 
 __all__ = ["doctor", "ports_of"]
 
@@ -54,10 +54,14 @@ def doctor(
     except HoldfastError:  # reported by the first check
         settings = None
     ports, certificate = _served(server) if server is not None else _configured(settings)
-    more = {"default user": lambda: _users(folder)}
-    if server is not None or settings is not None:
-        more["encryption"] = lambda: check_encryption(ports)
-        more["certificate"] = lambda: check_certificate(certificate)
+    more: dict[str, Callable[[], Iterator[Check]]] = {}
+    if importlib.util.find_spec("starlette") is not None:  # without holdfast[server] nothing is served
+        from holdfast.web.server_checks import check_certificate, check_encryption  # noqa: PLC0415
+
+        more["default user"] = lambda: _users(folder)
+        if server is not None or settings is not None:
+            more["encryption"] = lambda: check_encryption(ports)
+            more["certificate"] = lambda: check_certificate(certificate)
     return _report(examine(folder, settings=lambda: _usable(config), ports=ports, more=more), as_json)
 
 
@@ -77,6 +81,8 @@ def _configured(settings: Settings | None) -> tuple[list[Port], str | None]:
 
 def _users(folder: Path) -> Iterator[Check]:
     """Yield the check of the users that are defined in a store; none if it was never served."""
+    from holdfast.web.server_checks import check_users  # noqa: PLC0415 - as above
+
     if not folder.is_dir():
         return
     with holdfast.open(folder, read_only=True) as store:

@@ -25,7 +25,7 @@ from holdfast.cli.output import (
     write_json,
 )
 from holdfast.cli.passwords import PasswordFileOption, read_password
-from holdfast.cli.warnings import notify
+from holdfast.cli.warnings import notify, notify_some
 from holdfast.importers.ledgerq import MESSAGE_MAX, ImportResult, LedgerQImport, find_dlq
 from holdfast.importers.ledgerq_reader import read_ledgerq
 from holdfast.importers.rabbitmq import (
@@ -51,8 +51,6 @@ from holdfast.log import Flush
 from holdfast.queue import QueueSettings
 
 __all__ = ["import_commands"]
-
-_SHOWN = 20
 
 import_commands = typer.Typer(
     invoke_without_command=True, callback=help_if_alone, help="Import messages from LedgerQ or RabbitMQ."
@@ -154,10 +152,7 @@ def _show_result(result: ImportResult, folder: Path, dlq_folder: Path | None) ->
         "problems": format_count(len(result.problems)) if result.problems else "",
     }
     show(details({what: text for what, text in rows.items() if text}))
-    for problem in result.problems[:_SHOWN]:
-        notify(problem)
-    if len(result.problems) > _SHOWN:
-        notify(f"and {len(result.problems) - _SHOWN} more problems: --json shows all")
+    notify_some(result.problems, "problems: --json shows all")
     for note in result.notes:
         notify(f"not imported: {note}")
 

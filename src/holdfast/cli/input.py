@@ -13,20 +13,15 @@ from holdfast.cli.options import UsageError
 from holdfast.cli.output import byte_progress
 from holdfast.log import Headers
 
-__all__ = ["STANDARD_INPUT", "key_of", "parse_headers", "payload_of", "read_file_payload", "standard_input_lines"]
+__all__ = ["STANDARD_INPUT", "given_payloads", "key_of", "parse_headers", "read_file_payload", "standard_input_lines"]
 
 STANDARD_INPUT = "-"
 """The argument that means standard input."""
 _CHUNK = 1 << 20
 
 
-def payload_of(argument: str) -> bytes:
-    """Return the bytes that were typed, in any locale."""
-    return os.fsencode(argument)
-
-
 def key_of(argument: str | None) -> bytes | None:
-    """Return the typed key, if any."""
+    """Return the bytes of the typed key, in any locale; None without one."""
     return None if argument is None else os.fsencode(argument)
 
 
@@ -41,6 +36,21 @@ def parse_headers(given: list[str] | None) -> Headers:
             raise UsageError(f"the header {name!r} is given twice")
         headers[name] = value
     return headers
+
+
+def given_payloads(payloads: list[str], file: Path | None, action: str) -> list[bytes] | None:
+    """Return the payloads that were given as arguments or as a file; None if lines are to be read."""
+    if file is not None:
+        if payloads:
+            raise UsageError("give a PAYLOAD or --file PATH, not both")
+        return [read_file_payload(file)]
+    if not payloads:
+        raise UsageError(f"nothing to {action}: give a PAYLOAD, --file PATH, or - for lines from standard input")
+    if STANDARD_INPUT not in payloads:
+        return list(map(os.fsencode, payloads))
+    if len(payloads) > 1:
+        raise UsageError("- means all lines of standard input: give no other PAYLOAD")
+    return None
 
 
 def read_file_payload(file: Path) -> bytes:

@@ -4,15 +4,14 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import parse_duration, parse_size, parse_time
 from holdfast.cli.completion import complete_logs, complete_queues
-from holdfast.cli.target import DataOption, Target
-from holdfast.cli.usage import UsageError
+from holdfast.cli.target import DataOption, Target, UsageError
 
 __all__ = [
     "CompressionChoice",
@@ -27,6 +26,7 @@ __all__ = [
     "YesOption",
     "duration_option",
     "help_if_alone",
+    "join_help_lines",
     "patience_option",
     "pattern_option",
     "size_option",
@@ -77,6 +77,17 @@ def help_if_alone(context: typer.Context) -> None:
     """Print the help of a group that was called without a command."""
     if context.invoked_subcommand is None:
         print(context.get_help())
+
+
+def join_help_lines(command: Any) -> None:
+    """Join the lines of each paragraph in the help of a command and of its subcommands.
+
+    typer keeps the line breaks of a docstring, except in its first paragraph.
+    """
+    if command.help:
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in command.help.split("\n\n"))
+    for child in getattr(command, "commands", {}).values():
+        join_help_lines(child)
 
 
 def size_option(text: str) -> int:

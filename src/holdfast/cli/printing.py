@@ -19,7 +19,21 @@ T = TypeVar("T", bound=Body)
 class Printer(Generic[T]):
     """Prints items to standard output in one form; without rich, which takes minutes for a million items."""
 
-    def __init__(self, form: FormatChoice, *, json: bool, newline_between: bool = False) -> None:
+    def __init__(
+        self,
+        as_json: Callable[[T], Mapping[str, object]],
+        heading: Callable[[T], tuple[int, int, list[str]]],
+        form: FormatChoice,
+        *,
+        json: bool,
+        newline_between: bool = False,
+    ) -> None:
+        """Make a printer of items that `as_json` shows with `--json`.
+
+        `heading` returns an item's number, its time, and facts that are printed before the key and the headers.
+        """
+        self._as_json = as_json
+        self._heading_of = heading
         self._stream: BinaryIO = standard_output()
         self._colored = output_console().color_system is not None
         self._forms: dict[FormatChoice, Callable[[T], bytes]] = {
@@ -30,14 +44,6 @@ class Printer(Generic[T]):
         self._render = self._json if json else self._forms[form]
         self._between = newline_between and form is FormatChoice.RAW and not json and not output_console().is_terminal
         self._first = True
-
-    def as_json(self, thing: T) -> Mapping[str, object]:
-        """Return the item as `--json` shows it."""
-        raise NotImplementedError
-
-    def place(self, thing: T) -> tuple[int, int, list[str]]:
-        """Return the item's number, its time, and facts that are printed before the key and the headers."""
-        raise NotImplementedError
 
     def print(self, thing: T) -> None:
         """Print one item."""
@@ -51,7 +57,7 @@ class Printer(Generic[T]):
         self._stream.flush()
 
     def _json(self, thing: T) -> bytes:
-        return json_line(self.as_json(thing))
+        return json_line(self._as_json(thing))
 
     def _raw(self, thing: T) -> bytes:
         return thing.payload if self._between else thing.payload + b"\n"
@@ -69,7 +75,7 @@ class Printer(Generic[T]):
         return ("\n".join(lines) + "\n").encode()
 
     def _heading(self, thing: T) -> str:
-        number, timestamp, facts = self.place(thing)
+        number, timestamp, facts = self._heading_of(thing)
         extras = facts if thing.key is None else [*facts, f"key={safe_text(thing.key)}"]
         for name, value in thing.headers.items():
             extras.append(f"{safe_text(name)}={safe_text(value)}")

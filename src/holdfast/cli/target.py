@@ -13,10 +13,13 @@ from typer.main import get_command
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.paths import local_path
-from holdfast.cli.usage import UsageError
 from holdfast.remote.address import Address
 
-__all__ = ["FOLDER_ONLY", "DataOption", "Target", "add_urls", "folder_of"]
+__all__ = ["FOLDER_ONLY", "DataOption", "Target", "UsageError", "add_urls", "folder_of"]
+
+# The class of all usage errors. typer exports only its subclass, and its module has changed between versions.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""The command line is invalid; the exit code is 2."""
 
 Target = Path | Address
 """A folder, or a server."""

@@ -1,6 +1,7 @@
 """Warnings of the library and reports of damage, printed in yellow on standard error."""
 
 import logging
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -9,7 +10,7 @@ from rich.text import Text
 from holdfast.cli.output import error_console, safe_text
 from holdfast.log import Damage, Log
 
-__all__ = ["DamageNotices", "Notices", "notify", "one_line"]
+__all__ = ["DamageNotices", "Notices", "notify", "notify_some", "one_line"]
 
 _KEPT = 20
 
@@ -17,6 +18,14 @@ _KEPT = 20
 def notify(message: str) -> None:
     """Print one yellow line on standard error."""
     error_console().print(Text(f"holdfast: {one_line(message)}", style="yellow"), soft_wrap=True)
+
+
+def notify_some(messages: Sequence[object], more: str) -> None:
+    """Print the first messages, each on a yellow line, and how many `more` there are."""
+    for message in messages[:_KEPT]:
+        notify(str(message))
+    if len(messages) > _KEPT:
+        notify(f"and {len(messages) - _KEPT} more {more}")
 
 
 def one_line(message: str) -> str:
@@ -74,8 +83,5 @@ class DamageNotices:
         """Print the damage found since the last call; return whether any was found at all."""
         fresh = self._log.damage[self._shown :]
         self._shown += len(fresh)
-        for damage in fresh[:_KEPT]:
-            notify(f"damage: {damage}")
-        if len(fresh) > _KEPT:
-            notify(f"and {len(fresh) - _KEPT} more damaged positions: see holdfast log verify")
+        notify_some([f"damage: {damage}" for damage in fresh], "damaged positions: see holdfast log verify")
         return self._shown > 0

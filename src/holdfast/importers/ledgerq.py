@@ -34,7 +34,7 @@ MESSAGE_MAX = 128 << 20
 """The `max_message` that the logs need: LedgerQ decompresses up to 100 MiB, whatever its limit for a put."""
 
 _IDENTITY = struct.Struct("<Qq")
-_BATCH = 500
+BATCH = 500
 _BATCH_BYTES = 4 << 20
 _TELL_EVERY = 100
 _DEATH_HEADERS = ("dlq.original_msg_id", "dlq.retry_count", "dlq.failure_reason", "dlq.last_failure")
@@ -262,7 +262,7 @@ class _Target:
         self._messages.append(message)
         self._identities.append(identity)
         self._size += len(message.payload)
-        if len(self._messages) >= _BATCH or self._size >= _BATCH_BYTES:
+        if len(self._messages) >= BATCH or self._size >= _BATCH_BYTES:
             self.flush()
 
     def flush(self) -> None:

@@ -298,7 +298,7 @@ class _Intake:
         if not bodies or self._content is None:
             return
         directives = self._directives or Instructions(None, True, raw=self._content.raw)
-        taken = self._broker_queue.put(self._content._replace(raw=directives.raw), bodies, directives)
+        taken = self._broker_queue.put(self._content.with_raw(directives.raw), bodies, directives)
         self._put_count += taken
         if taken:
             self._put_tag = tags[taken - 1]
@@ -333,7 +333,7 @@ def _read(raw: bytes) -> Instructions | None:
     except (MalformedField, BrokerError):
         return None
     # The delay of a message in a queue is over; one that RabbitMQ ignored must not begin now.
-    return directives if directives.delay_ms is None else directives._replace(delay_ms=None)
+    return directives if directives.delay_ms is None else directives.without_delay()
 
 
 def _without_count(raw: bytes) -> bytes:
@@ -345,7 +345,7 @@ def _without_count(raw: bytes) -> bytes:
     if _COUNT_HEADER not in (properties.headers or {}):
         return raw
     headers = {name: value for name, value in (properties.headers or {}).items() if name != _COUNT_HEADER}
-    return encode_properties(properties._replace(headers=headers or None))
+    return encode_properties(properties.with_headers(headers or None))
 
 
 def _notes(broker_queue: BrokerQueue, intake: _Intake, before: int) -> list[str]:

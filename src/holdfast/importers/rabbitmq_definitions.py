@@ -1,20 +1,20 @@
 """RabbitMQ definitions, from its management API or a file, and the selection of those that can be imported."""
 
-import base64
-import http.client
 import json
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
+from holdfast import remote
 from holdfast.amqp.client import Address
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.broker.queue_arguments import queue_settings
 from holdfast.broker.topology import ExchangeDefinition, check_exchange
 from holdfast.broker.users import imported_hash
+from holdfast.remote.http_client import HttpClient
 
 __all__ = [
     "UNKNOWN_TYPE",
@@ -54,22 +54,12 @@ class Management:
     """Read-only client of the management API of a RabbitMQ server."""
 
     def __init__(self, url: str, user: str, password: str, tls: ssl.SSLContext | None = None) -> None:
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise InvalidArgument(f"the address of the management API is not a URL: {error}") from error
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidArgument("the address of a management API must be a URL such as http://host:15672")
-        self._secure = parts.scheme == "https"
-        self._host = parts.hostname
-        self._port = port or (443 if self._secure else 80)
-        self._path = parts.path.rstrip("/")
-        self._tls = tls
-        if parts.username is not None:
-            user, password = unquote(parts.username), unquote(parts.password or "")
-        self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
-        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        """Make a client; a user and password in the URL take precedence."""
+        address = remote.Address.parse(url)
+        if urlsplit(url).username is None:
+            address = replace(address, user=user, password=password)
+        self._address, self._tls = address, tls
+        self.url = str(address)
         """The URL without user and password, for messages."""
 
     def definitions(self) -> dict[str, Any]:
@@ -85,30 +75,19 @@ class Management:
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     def _get(self, path: str) -> Any:
-        # Not urllib: it would send the password to a proxy, or to the target of a redirection.
-        if self._secure:
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=_PATIENCE_S, context=self._tls or ssl.create_default_context()
-            )
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=_PATIENCE_S)
+        wire = HttpClient(self._address, _PATIENCE_S, self._tls)
         try:
-            connection.request("GET", self._path + path, headers={"Authorization": f"Basic {self._login}"})
-            answer = connection.getresponse()
-            content = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or error
+            return wire.get(path)
+        except remote.Refused as error:
+            text = f"the management API at {self.url} rejects this user: use one with the tag administrator"
+            raise Unreachable(text) from error
+        except remote.Unreachable as error:
+            reason = getattr(error.__cause__, "strerror", None) or error.__cause__
             raise Unreachable(f"the management API at {self.url} cannot be reached: {reason}") from error
-        finally:
-            connection.close()
-        if answer.status in (401, 403):
-            raise Unreachable(f"the management API at {self.url} rejects this user: use one with the tag administrator")
-        if answer.status != 200:
-            raise Unreachable(f"the management API at {self.url} answered {path} with {answer.status} {answer.reason}")
-        try:
-            return json.loads(content)
-        except ValueError as error:
+        except HoldfastError as error:
             raise Unreachable(f"the server at {self.url} is not a management API: {error}") from error
+        finally:
+            wire.close()
 
 
 def parse_definitions(content: bytes, name: str) -> dict[str, Any]:

@@ -5,9 +5,13 @@ import errno
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import compress
+from operator import methodcaller
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.base.clock import Clock
 from holdfast.base.critical_section import CriticalSection
@@ -17,52 +21,50 @@ from holdfast.base.errors import (
     HoldfastError,
     MessageTooLarge,
     ReadOnly,
+    StorageError,
     WriterStopped,
     is_reported,
     storage_error,
 )
+from holdfast.base.files import translate_os_errors
 from holdfast.log.batch import ALL, ColumnValue, check_batch
+from holdfast.log.delayed_sync import DelayedSync
 from holdfast.log.layout import BLOCK_MAX
-from holdfast.log.pending_block import PendingBlock
+from holdfast.log.pending_block import PendingBlock, PendingBlockSpan, ReadView, RecentBlocks, seal
 from holdfast.log.record import Headers, Message
 from holdfast.log.settings import LogSettings
 from holdfast.log.writer import SegmentWriter
 
-__all__ = ["Appender", "DiskSpace", "ReadView"]
+__all__ = ["Appender", "DiskSpace", "Frozen", "freeze"]
 
 logger = logging.getLogger("holdfast.log")
 
+T = TypeVar("T")
+
 BLOCK_RECORDS = 1 << 16
 _COLUMNS_MAX = 64  # the most bytes of a record in the columns, without keys and headers
-RECENT_BYTES = 8 << 20
 _RECOVERY_PAUSE_S = 1.0
 """Seconds between a disk failure, or an attempt to recover from it, and the next attempt."""
 _TRIES = 4
 
 
-class ReadView(Protocol):
-    """A reader that is notified when there is more to read: a queue."""
+class ReservedSpace(Protocol):
+    """Disk space that is reserved for journals."""
 
-    def wake(self) -> None:
-        """Wake the reader: there may be more to read.
-
-        Called from any thread, with locks of the log held: an implementation takes only its own innermost lock.
-        """
-        ...
-
-    def release_below(self, sequence: int) -> None:
-        """Release the segments of records below, which were dropped: until then they use space on the disk.
-
-        Called as `wake` is.
-        """
-        ...
+    released: bool
+    """Whether the reserve is in use, because the disk is full."""
 
 
 class DiskSpace(Protocol):
     """Policy for disk space, asked before a block is written and when the disk is full."""
 
+    @property
+    def reserve(self) -> ReservedSpace:
+        """The reserve of the store."""
+        ...
+
     def check(self) -> None:
-        """Raise an OSError if the free space is reserved for journals."""
+        """Raise an OSError if the free space is reserved for journals. Called if the reserve is in use."""
         ...
 
     def make(self, log: "Appender") -> bool:
@@ -70,8 +72,17 @@ class DiskSpace(Protocol):
         ...
 
 
+class Frozen(NamedTuple):
+    """What was appended to a log at one moment."""
+
+    end: int
+    """The sequence after its last record."""
+    pending_block: PendingBlock | None
+    """The pending block that was not written yet, and accepts no more records."""
+
+
 class Appender:
-    """The writing half of a log: a base class, because another call would make the common append a tenth slower.
+    """The writing half of a log.
 
     Locks: a pending block's gate is taken before `_io` (for writing to files), and `_io` before `_lock` (for the
     pending block); the common append takes only `_lock`. Invariant: records are in the writer's segment, in
@@ -80,14 +91,64 @@ class Appender:
     Signals: an exception from a handler (Ctrl-C) may be raised at any call. The pending blocks and their contents are
     changed in the section `_blocks_section` (except by the common append), which repairs a change that was cut off;
     steps with files can be repeated.
+    Other parts of the log reach the segment writer through `exclusively` and `insert`, which hold `_io` for them.
     """
 
-    def __init__(self, name: str, folder: Path, settings: LogSettings, clock: Clock, wake: Callable[[], None]) -> None:
+    __slots__ = (  # a dictionary of so many attributes would take 1.6 KB of each log
+        "__weakref__",
+        "_acquire",
+        "_append_error",
+        "_asleep",
+        "_before_first_write",
+        "_blocks_section",
+        "_closing_files",
+        "_delayed_sync",
+        "_durable_appends",
+        "_end_at_tick",
+        "_io",
+        "_lock",
+        "_max_message",
+        "_now",
+        "_on_roll",
+        "_on_visible",
+        "_recover_at",
+        "_release",
+        "_unwritten",
+        "_waiting_since",
+        "_wake",
+        "_writer",
+        "clock",
+        "columns_written",
+        "disk_space",
+        "folder",
+        "followers",
+        "name",
+        "pending_block",
+        "recent",
+        "settings",
+        "written",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        settings: LogSettings,
+        clock: Clock,
+        wake: Callable[[], None],
+        sync_later: Callable[[], None],
+    ) -> None:
+        """Create an appender that accepts no records before `start`; that of a read-only log never does.
+
+        `wake` is called when there is something to do for `tick`. Under `async`, `sync_later` is called once something
+        is written, and requests a call of `sync_if_due`.
+        """
         self.name = name
         self.folder = folder
         self.settings = settings
         self.clock = clock
         self._wake = wake
+        self._delayed_sync = DelayedSync(clock, sync_later)
         self._now = clock.time_ns
         self._max_message = settings.max_message
         self._durable_appends = settings.flush.mode == "sync"
@@ -103,14 +164,8 @@ class Appender:
         self.pending_block = PendingBlock(0, -1, 0)
         """The open pending block; under `sync` its records are not readable yet."""
         self._unwritten: PendingBlock | None = None
-        self._views: tuple[ReadView, ...] = ()
-        self.is_shared = False
-        """Whether more than one view is attached."""
-        self._recent: deque[PendingBlock] = deque()
-        """While there are views: the last blocks, ending with the open one. Readers mostly want the newest records."""
-        self._recent_bytes = 0
-        """Bytes of memory of these blocks without the open one."""
-        self._recent_limit = RECENT_BYTES
+        self.recent = RecentBlocks()
+        """Changed with `_lock` held, in `_blocks_section`."""
         self._asleep = False
         self._end_at_tick = -1
         """The end of the log when the ticker last found nothing to do."""
@@ -121,11 +176,38 @@ class Appender:
         """While the writer is stopped: the earliest time of the next attempt of `recover`."""
         self.written: Callable[[], None] | None = None
         """Called after each write, from any thread, for metrics of the log: must be short."""
-        self._assigned_any = False
-        """Whether a block was written, or begun, since the log was opened."""
+        self._before_first_write: Callable[[], None] | None = None
+        """None once a block was written, or begun, since the log was opened."""
+        self._on_roll: Callable[[SegmentWriter], None] = _nothing
+        self._on_visible: Callable[[], None] = _nothing
         self.columns_written: set[str] = set()
         """The optional columns of the blocks that were written since the log was opened."""
         self.disk_space: DiskSpace | None = None
+        self.followers = 0
+        """How many threads wait for records: only then `on_visible` is called. May be too high after an interrupt."""
+
+    def start(
+        self,
+        writer: SegmentWriter,
+        *,
+        before_first_write: Callable[[], None],
+        on_roll: Callable[[SegmentWriter], None],
+        on_visible: Callable[[], None],
+    ) -> None:
+        """Accept records from now on.
+
+        `before_first_write` is called before the first block since the log was opened, and may raise OSError. `on_roll`
+        is called after segments were added. Both are called with `_io` held. `on_visible` is called when there may be
+        more to read, after the views were notified.
+        """
+        self._before_first_write = before_first_write
+        self._on_roll = on_roll
+        self._on_visible = on_visible
+        self._writer = writer
+        self._append_error = None
+        self.pending_block = self._new_pending_block(writer.end, None)
+        if not self._durable_appends:
+            self.pending_block.bytes_left, self._asleep = -1, True
 
     def append(self, payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
         """Add a record and return its sequence: 0, 1, 2, ...
@@ -223,12 +305,43 @@ class Appender:
 
     def sync(self) -> None:
         """Return when all records that were appended before are on disk."""
-        self._check_writable()
+        self.check_writable()
         self._flush(sync=True)
+
+    def sync_without_notifying(self) -> None:
+        """As `sync`, but readers are notified by `tell`. Except under `sync`, others may write during the sync.
+
+        Do not call it in the main thread, where signal handlers may raise.
+        """
+        if self._durable_appends:  # threads that wait for a pending block treat it as durable once it is written
+            with self._io:
+                self._write_out(sync=True, tell=False)
+            return
+        self.check_writable()
+        with self._io:
+            self._write_out(sync=False, tell=False)
+            writer = self._writer
+            assert writer is not None
+            begun = self._stopping(writer.begin_sync)
+        if begun is not None and not writer.await_disk(begun):
+            with self._io:
+                self._stopping(writer.check)
+
+    def tell(self, *, patient: bool = False) -> None:
+        """Publish the records that `sync_without_notifying` made durable, to readers here and in other processes.
+
+        Unless `patient`, this is left to the thread that is writing, if there is one.
+        """
+        self.if_idle(self._publish, wait=patient)
+        self._notify()
+
+    def _publish(self, writer: SegmentWriter) -> None:
+        if not self.closed:
+            writer.tell()
 
     def write_out(self) -> None:
         """Write all appended records to the operating system, and under `sync` to disk: they survive a kill."""
-        self._check_writable()
+        self.check_writable()
         self._flush(
             sync=self._durable_appends
         )  # under `sync`, threads that wait for a pending block treat it as durable once it is written
@@ -259,8 +372,16 @@ class Appender:
     def tick(self) -> float | None:
         """Flush if due, and try to recover; return in how many seconds to call again, None if there is no more work.
 
-        Under `sync` there is nothing to flush, and appends recover the log.
+        Under `sync` there is nothing to flush, and appends recover the log. Under `async` a sync of written records is
+        requested, if no other sync is expected.
         """
+        again = self._flush_if_due()
+        writer, is_async = self._writer, self.settings.flush.mode == "async"
+        if is_async and writer is not None and self._append_error is None and not writer.is_durable:
+            self._delayed_sync.request()
+        return again
+
+    def _flush_if_due(self) -> float | None:
         flush = self.settings.flush
         if flush.mode == "sync" or not (self._append_error is None or self.recover()):
             return _RECOVERY_PAUSE_S if self.suspended else None
@@ -292,6 +413,43 @@ class Appender:
             logger.warning("flush failed, will retry: log=%s error=%s", self.name, error, extra={"log": self.name})
         return interval
 
+    def sync_if_due(self) -> float | None:
+        """Sync records that were written a while ago; return the seconds to the next call, None if that is done.
+
+        Only records that were written to the operating system, and without the I/O lock during the sync: appends
+        continue.
+        """
+        left = self._delayed_sync.due_in()
+        if left > 0 and self._append_error is None:
+            return left
+        self._delayed_sync.begin()
+        with contextlib.suppress(
+            Closed, WriterStopped
+        ):  # the writer has logged why it stopped; the next append raises it
+            self._sync_written()
+        return None
+
+    def _sync_written(self) -> None:
+        with self._io:
+            writer = self._writer
+            if writer is None or self._append_error is not None:
+                return
+            begun = self._stopping(lambda: writer.begin_sync(ahead=False))
+        if begun is None:
+            return
+        is_on_disk = writer.await_disk(begun)
+        with self._io:
+            if not is_on_disk:
+                self._stopping(writer.check)
+            if not self.closed:
+                writer.tell()
+
+    @property
+    def gathered_bytes(self) -> int:
+        """How many bytes are appended and not written yet; 0 if the next append must make space first."""
+        bytes_left = self.pending_block.bytes_left
+        return self.settings.flush.bytes - bytes_left if bytes_left >= 0 else 0
+
     @property
     def suspended(self) -> bool:
         """Whether appends are rejected until the disk works again, after a failed sync."""
@@ -321,7 +479,7 @@ class Appender:
             with self._lock, self._blocks_section:
                 if self._durable_appends:
                     self.pending_block = self._new_pending_block(writer.end, None)
-                    self._keep_written_recent()
+                    self.recent.keep_written(self.pending_block)
                 else:
                     self.pending_block.bytes_left, self._asleep = -1, True
                 self._append_error = None
@@ -351,7 +509,7 @@ class Appender:
                         self._closing_files = True
                         self._fail_appends(Closed(f"the log {self.name!r} is closed: open the store again"))
             if writer is not None:
-                with self._errors_as_ours("closing"):
+                with self.translate_errors("closing"):
                     writer.close()
             self._closing_files = False
         self._notify()
@@ -377,6 +535,139 @@ class Appender:
             Closed(f"the log {self.name!r} was opened before this process was forked: open the store again here")
         )
 
+    def exclusively(self, step: Callable[[SegmentWriter], T], *, drained: bool = False) -> T:
+        """Run a step while no other thread uses the files of the log, which this process writes.
+
+        If `drained`, all records that were appended before are written and synced first.
+        """
+        with self._io:
+            if drained:
+                self._write_out(sync=True)
+            assert self._writer is not None
+            return step(self._writer)
+
+    def if_idle(
+        self, step: Callable[[SegmentWriter], T], *, asking: "Appender | None" = None, wait: bool = False
+    ) -> T | None:
+        """As `exclusively`, but return None instead of waiting for another thread, unless `wait`.
+
+        `asking` is the appender whose files the calling thread uses: for that one the step runs at once.
+        """
+        if self._writer is None:
+            return None
+        if asking is self:
+            return step(self._writer)
+        held: list[bool] = []
+        try:
+            # Taken and recorded by one call of C code: a signal's handler that raises afterwards finds it in the list.
+            held.extend(map(self._io.acquire, (wait,)))
+            return step(self._writer) if True in held else None
+        finally:
+            if True in held:
+                self._io.release()
+
+    def insert(self, count: int, reserve: Callable[[SegmentWriter], T], write: Callable[[SegmentWriter, T], None]) -> T:
+        """Assign the next `count` sequences to blocks that come from no pending block; return the result of `reserve`.
+
+        With everything before them durable, `reserve` notes durably whose they are. Then `write` writes the blocks,
+        which are durable when this returns. If it fails, the log stops, because the sequences behind them may be
+        assigned already: nothing can be written before they are.
+        """
+        with self._io, self.translate_errors("adopting a batch into"):
+            while True:
+                self._write_out(sync=True)
+                writer = self._writer
+                assert writer is not None
+                with self._lock:
+                    if self.pending_block.payloads or self._unwritten is not None:
+                        continue  # others appended meanwhile
+                    end, reserved = writer.end, self._stopping(partial(reserve, writer))
+                    self._skip_to(end + count)
+                    break
+            self._write_inserted(writer, partial(write, writer, reserved))
+        self._notify()
+        return reserved
+
+    def resume_insert(self, end: int, write: Callable[[SegmentWriter], None]) -> None:
+        """Finish an `insert` up to `end` that a crash interrupted. Call it before anything is appended."""
+        with self._io, self.translate_errors("adopting a batch into"), self._lock:
+            writer = self._writer
+            assert writer is not None
+            self._skip_to(end)
+            self._write_inserted(writer, partial(write, writer))
+
+    def _skip_to(self, sequence: int) -> None:
+        """Continue with this sequence. Called with both locks held, and nothing unwritten."""
+        fresh = self._new_pending_block(sequence, None)
+        if self._asleep:
+            fresh.bytes_left = -1
+        self.pending_block = fresh
+        self.recent.restart(fresh)
+
+    def _write_inserted(self, writer: SegmentWriter, write: Callable[[], None]) -> None:
+        segments = len(writer.segments)
+        try:
+            if self._before_first_write is not None:
+                self._before_first_write()
+                self._before_first_write = None
+            write()
+        except (OSError, Corrupt) as error:
+            stopped = writer.stop(f"the adoption of a batch failed: {error}", recoverable=False)
+            self._drop_unconfirmed([], stopped)
+            raise stopped from error
+        except BaseException as error:  # an interrupt: opening the log finds out how far it came
+            reason = f"the adoption of a batch was interrupted ({error!r})"
+            self._drop_unconfirmed([], writer.stop(reason, recoverable=False))
+            raise
+        if len(writer.segments) > segments:
+            self._on_roll(writer)
+
+    def roll(self) -> int:
+        """Begin a new segment, unless the last one is empty; return its first sequence."""
+        self.check_writable()
+
+        def begin_segment(writer: SegmentWriter) -> int:
+            writer.begin_next_segment()
+            return writer.segments[-1].base if writer.segments else self.pending_block.end
+
+        with self.translate_errors("rolling"):
+            return self.exclusively(begin_segment, drained=True)
+
+    def rest(self, *, at_once: bool) -> None:
+        """Close the files until the next write, if no thread is writing: see `holdfast.base.open_files`.
+
+        Unless `at_once`, files stay open that were used since the last call, or that would have to be synced.
+        """
+        writer = self._writer
+        if writer is None:
+            return
+        was_used, writer.used = writer.used, False
+        if at_once or (writer.is_durable and not was_used):
+            self.if_idle(self._rest)  # the caller may hold the I/O lock of another log
+
+    def _rest(self, writer: SegmentWriter) -> None:
+        try:
+            writer.rest()
+        except WriterStopped as stopped:
+            self._drop_unconfirmed([], stopped)
+        except OSError as error:  # the files are closed, and all was on disk before
+            if not is_reported(error):
+                raise
+            logger.warning("closing idle files failed: log=%s error=%s", self.name, error, extra=self.fields)
+
+    def write_for_readers(self) -> None:
+        """Write accepted records, so that readers find them in segments. Under `sync` these are not readable yet."""
+        if self._durable_appends or self._append_error is not None:
+            return
+        if self.pending_block.payloads or self._unwritten is not None:
+            # On a full disk, or while another thread closes the log, reads still work; the next append raises.
+            with contextlib.suppress(StorageError, Closed):
+                self._flush(sync=False)
+
+    def translate_errors(self, doing: str) -> AbstractContextManager[None]:
+        """Turn errors of the system into a `StorageError` that names the log and what was being done."""
+        return translate_os_errors(f"{doing} the log {self.name!r} in", self.folder)
+
     @property
     def fields(self) -> dict[str, str]:
         """The `extra` of log messages about this log."""
@@ -385,56 +676,49 @@ class Appender:
     def attach(self, view: ReadView) -> None:
         """Notify this view of new records, and keep the last pending blocks in memory for it."""
         with self._lock, self._blocks_section:
-            self._views = (*self._views, view)
-            self.is_shared = len(self._views) > 1
-            if not self._recent and self._writer is not None:
-                self._recent.extend(
-                    pending_block
-                    for pending_block in (self._unwritten, self.pending_block)
-                    if pending_block is not None
-                )
-
-    def notify_readers(self) -> None:
-        """Notify the views: records put under a weaker flush mode can be read at once."""
-        for view in self._views:
-            view.wake()
+            self.recent.attach(view, () if self._writer is None else self._unwritten_blocks())
 
     def detach(self, view: ReadView) -> None:
         """Stop notifying this view."""
         with self._lock, self._blocks_section:
-            self._views = tuple(other for other in self._views if other is not view)
-            self.is_shared = len(self._views) > 1
-            if not self._views:
-                self._recent.clear()
-                self._recent_bytes = 0
+            self.recent.detach(view)
 
-    @property
-    def recent_bytes(self) -> int:
-        """Bytes of memory of the blocks that are kept for views, without the open one."""
-        return self._recent_bytes
+    def recent_between(self, start: int, stop: int) -> list[PendingBlockSpan]:
+        """Return those of these records that are in blocks in memory, oldest first."""
+        with self._lock:
+            if self._blocks_section.open:
+                self._blocks_section.mend()
+            return self.recent.between(start, stop)
+
+    def recent_at(self, sequence: int, stop: int) -> PendingBlockSpan | None:
+        """Return this record and those behind it, up to `stop`, of the block in memory that holds it, if one does."""
+        with self._lock:
+            if self._blocks_section.open:
+                self._blocks_section.mend()
+            return self.recent.at(sequence, stop)
+
+    def bytes_after(self, sequence: int) -> int:
+        """For views: return the payload bytes that were appended from here on, counting the blocks in memory only."""
+        with self._lock, self._blocks_section:
+            return self.recent.bytes_after(sequence)
 
     def limit_recent(self, most: int) -> int:
         """Limit the memory of written blocks that are kept for all views; return how many bytes were released."""
-        self._recent_limit = most
-        return self._release_recent(most)
+        self.recent.limit = most
+        return self.release_recent(most)
 
-    def _release_recent(self, most: int) -> int:
+    def release_recent(self, most: int) -> int:
         """Release the oldest of the blocks that are kept for views, if they are written; return how many bytes."""
-        before, writer = self._recent_bytes, self._writer
+        recent, writer = self.recent, self._writer
+        before = recent.bytes
         if writer is None:
             return 0
         with self._lock, self._blocks_section:
             # By the end that readers find in the segments: if the flush of a block was interrupted, it may be written
             # and not marked so; and readers do not find a block yet that is only just written.
             segments = writer.segments
-            self._pop_recent(most, (segments[-1].end or 0) if segments else 0)
-            return before - self._recent_bytes
-
-    def _pop_recent(self, most: int, readable: int) -> None:
-        while (
-            self._recent_bytes > most and self._recent[0].end <= readable and self._recent[0] is not self.pending_block
-        ):
-            self._recent_bytes -= self._recent.popleft().weight
+            recent.release(most, (segments[-1].end or 0) if segments else 0, self.pending_block)
+            return before - recent.bytes
 
     def durable_place(self) -> tuple[Path, int, int] | None:
         """Return the active segment, its durable bytes and the end of their records; None without an active segment."""
@@ -444,17 +728,47 @@ class Appender:
             return None
         return active.path, writer.durable_offset, writer.durable_end
 
+    def is_past(self, moment: int) -> bool:
+        """Return whether a whole segment holds only records from before this moment. Cheap: it reads no file."""
+        writer = self._writer
+        if writer is None or not (segments := writer.segments):
+            return False
+        if len(segments) > 1 and segments[1].created < moment:
+            return True
+        return segments[-1].base < writer.end == self.pending_block.end and writer.last_timestamp < moment
+
+    def has_segment_below(self, sequence: int) -> bool:
+        """Return whether a whole segment holds only records before this one. Cheap: it reads no file."""
+        writer = self._writer
+        if writer is None or not (segments := writer.segments):
+            return False
+        return (len(segments) > 1 and segments[1].base <= sequence) or segments[-1].base < writer.end <= sequence
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether another process writes the log."""
+        return self._writer is None
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether appends are accepted: the log is open for writing, and its disk works."""
+        return self._append_error is None
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether records were appended that are not written yet."""
+        with self._lock:
+            return bool(self.pending_block.payloads) or self._unwritten is not None
+
+    def check_open(self) -> None:
+        """Raise `Closed` if the log was closed."""
+        if self._append_error is not None and self.closed:
+            raise Closed(*self._append_error.args)
+
     @property
     def closed(self) -> bool:
         """Whether the log was closed."""
         return isinstance(self._append_error, Closed)
-
-    def _start_writing(self, writer: SegmentWriter) -> None:
-        self._writer = writer
-        self._append_error = None
-        self.pending_block = self._new_pending_block(writer.end, None)
-        if not self._durable_appends:
-            self.pending_block.bytes_left, self._asleep = -1, True
 
     def _ensure_capacity(self, size: int, count: int) -> None:
         """Flush, wake the ticker or recover, so that the pending block can accept so much; raise if that fails."""
@@ -500,22 +814,9 @@ class Appender:
         segments = len(writer.segments)
         done: list[PendingBlock] = []
         try:
-            if self._unwritten is not None:
-                self._write_unwritten(writer, done, syncs=sync or not tell)
-            section = self._blocks_section
-            with self._lock:
-                if section.open:
-                    section.mend()
-                if self.pending_block.payloads:
-                    fresh = self._new_pending_block(self.pending_block.end, self.pending_block)
-                    section.open = True
-                    if self._views:
-                        self._recent.append(fresh)
-                        self._recent_bytes += self.pending_block.weight
-                    self._unwritten, self.pending_block = self.pending_block, fresh
-                    section.open = False
-            if self._unwritten is not None:
-                self._write_unwritten(writer, done, syncs=sync or not tell)
+            if self._unwritten is not None:  # from a call that failed
+                self._write_block(writer, done, tell=tell and not sync)
+            self._write_block(writer, done, tell=tell and not sync)
             if sync:
                 writer.sync(tell=tell)
         except WriterStopped as stopped:
@@ -532,25 +833,47 @@ class Appender:
             pending_block.written = True
         if done and self.written is not None:
             self.written()
-        if self._recent_bytes > self._recent_limit:
-            self._release_recent(self._recent_limit)
+        if self.recent.bytes > self.recent.limit:
+            self.release_recent(self.recent.limit)
         if len(writer.segments) > segments:
-            self._on_roll()
-        if tell:
+            self._on_roll(writer)
+        if tell and (self.recent.views or self.followers):
             self._notify()
 
-    def _write_unwritten(self, writer: SegmentWriter, done: list[PendingBlock], *, syncs: bool) -> None:
-        """Write the block in `_unwritten`. On a full disk, make space and try again, a few times."""
-        pending_block = self._unwritten
-        assert pending_block is not None
-        tries, end = 0, pending_block.end
+    def _close_block(self) -> PendingBlock | None:
+        """If the pending block has records, move it to `_unwritten`, which is free, and open the next one."""
+        section = self._blocks_section
+        with self._lock:
+            if section.open:
+                section.mend()
+            closed = self.pending_block
+            if closed.payloads:
+                fresh = self._new_pending_block(closed.first + len(closed.payloads), closed)
+                section.open = True
+                if self.recent.views:
+                    self.recent.close_block(closed, fresh)
+                self._unwritten, self.pending_block = closed, fresh
+                section.open = False
+        return self._unwritten
+
+    def _write_block(self, writer: SegmentWriter, done: list[PendingBlock], *, tell: bool) -> None:
+        """Write the block in `_unwritten` or, without one, the open block; without `tell`, a sync follows.
+
+        On a full disk, make space and try again, a few times.
+        """
+        pending_block = self._unwritten or self._close_block()
+        if pending_block is None:
+            return
+        tries, end = 0, pending_block.first + len(pending_block.payloads)
         while end > writer.end:  # otherwise it is written, perhaps just before an interrupt
             tries += 1
             try:
-                if self.disk_space is not None:
+                if self.disk_space is not None and self.disk_space.reserve.released:
                     self.disk_space.check()
-                self._before_first_write()
-                writer.write(pending_block, syncs=syncs)
+                if self._before_first_write is not None:
+                    self._before_first_write()
+                    self._before_first_write = None
+                writer.put(seal(pending_block, writer.last_timestamp, writer.settings.codec), tell=tell)
             except OSError as error:
                 is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 if not is_full or self.disk_space is None or tries == _TRIES or not self.disk_space.make(self):
@@ -559,6 +882,20 @@ class Appender:
             self.columns_written.update(pending_block.extras)
         done.append(pending_block)
         self._unwritten = None
+
+    def _freeze(self) -> Frozen | None:
+        """Close the pending block to more records; return None if the log is closed. Called with `_lock` held."""
+        writer = self._writer
+        if writer is None or self.closed:
+            return None
+        if isinstance(self._append_error, WriterStopped):
+            return Frozen(writer.durable_end, None)
+        pending_block = self.pending_block
+        end, gathered = pending_block.end, bool(pending_block.payloads)
+        if gathered:
+            # It accepts no more records, so that a block ends here. The next append treats it as full.
+            pending_block.stop, pending_block.bytes_left = end, -1
+        return Frozen(end, pending_block if gathered else self._unwritten)
 
     def _drop_unconfirmed(self, done: list[PendingBlock], problem: HoldfastError) -> None:
         """Drop records that were never confirmed: their callers get the error, their sequences are assigned again.
@@ -580,6 +917,15 @@ class Appender:
             else:
                 self._fail([*done, *self._unwritten_blocks()], problem)
 
+    def _stopping(self, step: Callable[[], T]) -> T:
+        """Run a step of the writer; if it raises `WriterStopped`, the log rejects appends. Called with `_io` held."""
+        try:
+            return step()
+        except WriterStopped as stopped:
+            if not self.closed:  # by another thread, meanwhile
+                self._drop_unconfirmed([], stopped)
+            raise
+
     def _unwritten_blocks(self) -> list[PendingBlock]:
         return [pending_block for pending_block in (self._unwritten, self.pending_block) if pending_block is not None]
 
@@ -592,15 +938,7 @@ class Appender:
             self._fail_appends(problem)
         else:
             self.pending_block = self._new_pending_block(self._writer.end, None)
-        self._keep_written_recent()
-
-    def _keep_written_recent(self) -> None:
-        """Drop the blocks for views that are not written, except the open one."""
-        if self._views:
-            self._recent = deque(
-                [*(pending_block for pending_block in self._recent if pending_block.written), self.pending_block]
-            )
-            self._recent_bytes = sum(pending_block.weight for pending_block in self._recent if pending_block.written)
+        self.recent.keep_written(self.pending_block)
 
     def _repair_pending_blocks(self) -> None:
         """Complete or undo a change of the pending blocks that was cut off. Called with `_lock` held."""
@@ -613,19 +951,8 @@ class Appender:
             )
         ) is not None:
             self._fail(pending_blocks, problem)
-        if self._views and self._writer is not None:
-            closed = [
-                pending_block
-                for pending_block in self._recent
-                if pending_block.payloads and pending_block is not self.pending_block
-            ]
-            if not closed and self._unwritten is not None:
-                closed.append(self._unwritten)
-            self._recent_bytes = sum(pending_block.weight for pending_block in closed)
-            self._recent = deque([*closed, self.pending_block])
-        elif not self._views:
-            self._recent_bytes = 0
-            self._recent = deque()
+        if self._writer is not None or not self.recent.views:
+            self.recent.repair(self._unwritten, self.pending_block)
 
     def _fail_appends(self, reason: HoldfastError) -> None:
         self._append_error = reason
@@ -636,7 +963,8 @@ class Appender:
         unsynced = writer is not None and self.settings.flush.mode == "batch" and writer.durable_offset < writer.offset
         return bool(self.pending_block.payloads) or self._unwritten is not None or unsynced
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raise if appends are rejected, after an attempt to recover."""
         if self._append_error is not None and not self.recover():
             raise _copy_error(self._append_error)
 
@@ -646,25 +974,34 @@ class Appender:
             "nothing was written: send less, or open the log with a larger max_message"
         )
 
-    @contextlib.contextmanager
-    def _errors_as_ours(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if not is_reported(error):
-                raise
-            raise storage_error(error, f"{doing} the log {self.name!r} in", self.folder) from error
-
-    def _before_first_write(self) -> None:
-        """Prepare the first write. Called with `_io` held before each block is written; may raise OSError."""
-        self._assigned_any = True
-
-    def _on_roll(self) -> None:
-        """Apply retention. Called with `_io` held, after a segment was added."""
-
     def _notify(self) -> None:
         """Notify readers that there may be more to read."""
-        self.notify_readers()
+        for view in self.recent.views:
+            view.wake()
+        if self.followers:
+            self._on_visible()
+
+
+def freeze(appenders: Sequence[Appender]) -> list[Frozen | None]:
+    """Return what was appended to these logs at one moment; None for those that are closed.
+
+    So if a record of one log was caused by a record of another one, both are included or only the cause. Running writes
+    and syncs continue: only the pending blocks are locked. No other thread holds two of these locks at once, and only
+    one thread may freeze at a time.
+    """
+    # Taken and recorded, and released, by one call of C code each: an interrupt leaves none of them taken.
+    locks = [appender._lock for appender in appenders]
+    held: list[bool] = []
+    releases = map(methodcaller("release"), compress(locks, held))
+    try:
+        held.extend(map(methodcaller("acquire"), locks))
+        return [appender._freeze() for appender in appenders]
+    finally:
+        deque(releases, maxlen=0)
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing."""
 
 
 def _copy_error(error: HoldfastError) -> HoldfastError:

@@ -21,6 +21,10 @@ class ColumnValue(NamedTuple):
     size: int
     """Bytes beyond the fixed width of the column."""
 
+    def for_all(self) -> "ColumnValue":
+        """Return the value as one that all messages of a batch share."""
+        return self._replace(position=ALL)
+
 
 def check_batch(
     messages: Iterable[bytes | Message], own: Callable[[Message], list[tuple[str, Any, int]]] | None = None

@@ -19,8 +19,16 @@ from holdfast.base.errors import Corrupt, raised_by_handler
 from holdfast.base.files import Files, Lock, read_file, translate_os_errors, write_all, write_all_parts
 from holdfast.log.block import open_block
 from holdfast.log.compression import Codec
-from holdfast.log.layout import HEADER_SIZE, BlockHeader, SegmentHeader, pack_segment_header, parse_block_header
-from holdfast.log.pending_block import EncodedBlock, PendingBlock, frame, seal
+from holdfast.log.layout import (
+    HEADER_SIZE,
+    BlockHeader,
+    EncodedBlock,
+    SegmentHeader,
+    frame,
+    pack_segment_header,
+    parse_block_header,
+)
+from holdfast.log.pending_block import PendingBlock, seal
 
 __all__ = ["BatchInbox", "Manifest", "Part", "PartWriter", "Plan", "read_blocks"]
 
@@ -30,7 +38,7 @@ INCOMING = "incoming"
 _PARTS, _DONE, _PLAN, _LOCK = "parts", "done", "adopting.json", "LOCK"
 _JSON, _BLOCKS, _BAD = ".json", ".blocks", ".bad"
 _PART = re.compile(r"([0-9a-f]{24})-(\d+)-(\d+)-[0-9a-f]+\.part(?:\.blocks)?\Z")
-_ORPHAN_NS = 86_400 * 1_000_000_000
+ORPHAN_NS = 86_400 * 1_000_000_000
 PLACE_BYTES = 8 << 20
 """A part of at least this size becomes a segment; the blocks of a smaller one are copied to the end of the log."""
 PART_BYTES = 256 << 20
@@ -191,6 +199,10 @@ class BatchInbox:
                 "from a backup"
             ) from error
 
+    def is_planned(self) -> bool:
+        """Return whether an adoption has begun and is not finished."""
+        return self.files.exists(self.folder / _PLAN)
+
     def check(self, manifest: Manifest) -> bool:
         """Return whether the parts can be adopted; otherwise the manifest is set aside.
 
@@ -278,7 +290,7 @@ class BatchInbox:
             if match is None or name.removesuffix(_BLOCKS) in wanted:
                 continue
             digest, batch, created = match.groups()
-            if int(batch) <= done.get(digest, -1) or now - int(created) > _ORPHAN_NS:
+            if int(batch) <= done.get(digest, -1) or now - int(created) > ORPHAN_NS:
                 self.files.remove(self.parts / name)
                 count += 1
         return count
@@ -328,7 +340,7 @@ class PartWriter:
         """Add a block; its first sequence is ignored."""
         if self._name is None:
             self._begin()
-        sealed = sealed._replace(sequence=self._records)
+        sealed = sealed.starting_at(self._records)
         parts = frame(sealed, self._offset, self._offset, self._segment_id)
         with translate_os_errors("writing a part into", self._incoming.parts):
             self._offset += write_all_parts(self._file, parts, self._offset)

@@ -91,6 +91,11 @@ class Block:
         """Return the buffers of an optional column as stored in the block; None if it is absent (docs/formats.md)."""
         return self._columns.get(name)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether no record has a value in an optional column, except its time, and none is damaged."""
+        return not (self.header.flags & _NOT_PLAIN or self.bad)
+
     def has(self, name: str) -> bool:
         """Return whether any record of the block has a value in this optional column."""
         return bool(self.header.flags & _FLAG[name])

@@ -16,11 +16,14 @@ __all__ = [
     "COLUMNS",
     "FORMAT_VERSION",
     "HEADER_SIZE",
+    "PADDING",
     "BlockHeader",
     "Column",
+    "EncodedBlock",
     "SegmentHeader",
     "aligned",
     "find_block",
+    "frame",
     "pack_block_header",
     "pack_segment_header",
     "parse_block_header",
@@ -34,6 +37,7 @@ FORMAT_VERSION = 1
 HEADER_SIZE = 64
 """The size of a segment's header and of a block's header."""
 ALIGN = 8
+PADDING = [b"\0" * n for n in range(ALIGN)]
 BLOCK_MAX = 1 << 30
 """The longest block; offsets inside are 32 bits wide, as Arrow's are."""
 CODEC_SHIFT = 16
@@ -111,6 +115,14 @@ class BlockHeader(NamedTuple):
         """The sequence after the block's last record."""
         return self.sequence + self.records
 
+    def at(self, offset: int) -> "BlockHeader":
+        """Return the header of the same block at another offset."""
+        return self._replace(offset=offset)
+
+    def adopted(self, sequence: int, timestamp: int) -> "BlockHeader":
+        """Return the header of this block of a part as a block of a log: with its sequence there, and its time."""
+        return self._replace(sequence=sequence, timestamp=timestamp, durable=self.offset)
+
 
 _make_header = partial(cast("Any", tuple.__new__), BlockHeader)
 
@@ -160,6 +172,46 @@ def pack_block_header(header: BlockHeader) -> bytes:
         header.payload_crc,
     )
     return raw[:4] + _CRC.pack(crc32c(raw[8:], header.offset & 0xFFFFFFFF)) + raw[8:]
+
+
+class EncodedBlock(NamedTuple):
+    """A block's content, ready to be written at any offset of a segment."""
+
+    sequence: int
+    records: int
+    timestamp: int
+    last_timestamp: int
+    flags: int
+    columns: bytes
+    payload: bytes | memoryview
+    columns_crc: int
+    payload_crc: int
+    length: int
+    """Bytes in the file, without the padding at the end."""
+    more: tuple[bytes, ...] = ()
+    """The payloads behind `payload`: large bodies are not joined only to be written."""
+
+    def starting_at(self, sequence: int) -> "EncodedBlock":
+        """Return the same block with another first sequence."""
+        return self._replace(sequence=sequence)
+
+
+def frame(sealed: EncodedBlock, offset: int, durable: int, segment_id: int) -> tuple[bytes | memoryview, ...]:
+    """Return the parts of the block as written at this offset: header, columns, payloads, padding."""
+    header = BlockHeader(
+        offset,
+        sealed.length,
+        sealed.records,
+        sealed.sequence,
+        sealed.timestamp,
+        durable,
+        segment_id,
+        sealed.flags,
+        len(sealed.columns),
+        sealed.columns_crc,
+        sealed.payload_crc,
+    )
+    return pack_block_header(header), sealed.columns, sealed.payload, *sealed.more, PADDING[-sealed.length % ALIGN]
 
 
 def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: int) -> BlockHeader | None:

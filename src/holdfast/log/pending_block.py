@@ -1,27 +1,23 @@
-"""Pending blocks, the open blocks of a log: records collect in one, and `seal` turns it into columns and payloads."""
+"""Pending blocks, in which records collect until `seal` encodes them, and the recent blocks that stay in memory."""
 
 import threading
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable
 from itertools import accumulate, repeat
+from operator import attrgetter
 from struct import Struct, pack
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import HoldfastError
 from holdfast.log.batch import ALL, ColumnValue
 from holdfast.log.compression import Codec, compress
-from holdfast.log.layout import (
-    ALIGN,
-    CODEC_SHIFT,
-    COLUMNS,
-    HEADER_SIZE,
-    BlockHeader,
-    aligned,
-    pack_block_header,
-)
-from holdfast.log.record import HeaderValue
+from holdfast.log.layout import ALIGN, CODEC_SHIFT, COLUMNS, HEADER_SIZE, PADDING, EncodedBlock
+from holdfast.log.record import NO_HEADERS, Headers, HeaderValue
+from holdfast.log.record_batch import RecordColumns, RecordSpan
 
-__all__ = ["EncodedBlock", "PendingBlock", "frame", "seal"]
+__all__ = ["PendingBlock", "PendingBlockSpan", "ReadView", "RecentBlocks", "seal"]
 
 Sections = list[bytes]
 Extras = dict[str, dict[int, Any]]
@@ -29,7 +25,6 @@ Extras = dict[str, dict[int, Any]]
 _RECORD_COST, _BLOCK_COST = 80, 700
 """Bytes of memory of a record besides its payload, and of a pending block besides its records."""
 _TIMESTAMP, *_EXTRAS = COLUMNS
-_PAD = [b"\0" * n for n in range(ALIGN)]
 _ONE = Struct("<iiI4x")
 _ONE_BYTES = Struct("<B7xii")
 """The columns of a block with one record: offsets and checksum of the payload, presence and offsets of a string."""
@@ -87,32 +82,194 @@ class PendingBlock:
                 del column[position]
 
 
+class PendingBlockSpan(RecordSpan):
+    """A range of a pending block. Other threads may append to the block meanwhile."""
+
+    __slots__ = ("_pending_block", "_start", "_stop", "end", "first", "is_plain")
+
+    def __init__(self, pending_block: PendingBlock, first: int, end: int) -> None:
+        self._pending_block = pending_block
+        self.first = first
+        self.end = end
+        self.is_plain = not pending_block.extras
+        self._start = first - pending_block.first
+        self._stop = end - pending_block.first
+
+    def columns(self) -> RecordColumns:
+        if self.is_plain:
+            return RecordColumns(self.payloads(), self.times())
+        headers = self.headers() if self.has("headers") else None
+        numbers = self.numbers("expiry"), self.numbers("due")
+        return RecordColumns(self.payloads(), self.times(), self.strings("key"), headers, *numbers)
+
+    def payloads(self) -> list[bytes]:
+        return self._pending_block.payloads[self._start : self._stop]
+
+    def sizes(self) -> list[int]:
+        return list(map(len, self.payloads()))
+
+    def times(self) -> list[int]:
+        return self._pending_block.times[self._start : self._stop]
+
+    def keys(self) -> list[bytes | None]:
+        return self.strings("key") or [None] * (self.end - self.first)
+
+    def headers(self) -> list[Headers]:
+        values = self._pending_block.extras.get("headers")
+        if not values:
+            return [NO_HEADERS] * (self.end - self.first)
+        return [values.get(position, NO_HEADERS) for position in range(self._start, self._stop)]
+
+    def has(self, column: str) -> bool:
+        return bool(self._pending_block.extras.get(column))
+
+    def numbers(self, column: str) -> list[int] | None:
+        # By position, never by iterating over the dict: other threads may be adding to it.
+        values = self._pending_block.extras.get(column)
+        return list(map(values.get, range(self._start, self._stop), repeat(0))) if values else None
+
+    def strings(self, column: str) -> list[bytes | None] | None:
+        values = self._pending_block.extras.get(column)
+        return list(map(values.get, range(self._start, self._stop))) if values else None
+
+    def fitting(self, most: int) -> "PendingBlockSpan":
+        sizes = self.sizes()
+        if sum(sizes) <= most:
+            return self
+        count = bisect_right(list(accumulate(sizes)), most)
+        return PendingBlockSpan(self._pending_block, self.first, self.first + max(1, count))
+
+    def lost(self) -> list[int]:
+        return []
+
+
+_first: Callable[[PendingBlock], int] = attrgetter("first")
+_RECENT_MAX = 8 << 20
+_NO_BLOCKS: deque[PendingBlock] = deque()
+"""The blocks of logs without views, most logs of a store: an empty deque takes 0.8 KB of memory."""
+
+
+class ReadView(Protocol):
+    """A reader that is notified when there is more to read: a queue."""
+
+    def wake(self) -> None:
+        """Wake the reader: there may be more to read.
+
+        Called from any thread, with locks of the log held: an implementation takes only its own innermost lock.
+        """
+        ...
+
+    def release_below(self, sequence: int) -> None:
+        """Release the segments of records below, which were dropped: until then they use space on the disk.
+
+        Called as `wake` is.
+        """
+        ...
+
+
+class RecentBlocks:
+    """The views of a log, and its last blocks: readers mostly want the newest records.
+
+    Has no lock: it is read with the lock of the appender held, and changed in the appender's critical section. The
+    tuple of views is replaced, so that `notify` needs no lock. Invariant: without views, and in a read-only log, no
+    block is kept. Else the blocks follow each other without a gap, the last one is the open block, and `bytes` is the
+    size of the others.
+    """
+
+    def __init__(self) -> None:
+        self.views: tuple[ReadView, ...] = ()
+        self.is_shared = False
+        """Whether more than one view is attached."""
+        self.bytes = 0
+        """Bytes of memory of these blocks, without the open one."""
+        self.limit = _RECENT_MAX
+        """The most of these bytes, if the blocks are written."""
+        self._blocks = _NO_BLOCKS
+
+    def notify(self) -> None:
+        """Notify the views: records put under a weaker flush mode can be read at once."""
+        for view in self.views:
+            view.wake()
+
+    def attach(self, view: ReadView, unwritten: Iterable[PendingBlock]) -> None:
+        """Add a view. If it is the first one, keep these blocks, which end with the open one."""
+        self.views = (*self.views, view)
+        self.is_shared = len(self.views) > 1
+        if not self._blocks:
+            self._blocks = deque(unwritten)
+
+    def detach(self, view: ReadView) -> None:
+        """Remove a view. With the last one, all blocks are released."""
+        self.views = tuple(other for other in self.views if other is not view)
+        self.is_shared = len(self.views) > 1
+        if not self.views:
+            self._blocks, self.bytes = _NO_BLOCKS, 0
+
+    def close_block(self, closed: PendingBlock, fresh: PendingBlock) -> None:
+        """Add the next open block behind the one that was open until now. Called only if there are views."""
+        self._blocks.append(fresh)
+        self.bytes += closed.weight
+
+    def restart(self, open_block: PendingBlock) -> None:
+        """Keep only this block: the records between it and the ones before are in no pending block."""
+        if self.views:
+            self._blocks, self.bytes = deque([open_block]), 0
+
+    def keep_written(self, open_block: PendingBlock) -> None:
+        """Drop the blocks that are not written, except the open one."""
+        if self.views:
+            self._blocks = deque([*(block for block in self._blocks if block.written), open_block])
+            self.bytes = sum(block.weight for block in self._blocks if block.written)
+
+    def repair(self, unwritten: PendingBlock | None, open_block: PendingBlock) -> None:
+        """Derive the blocks again, after a change of them was cut off."""
+        if not self.views:
+            self._blocks, self.bytes = _NO_BLOCKS, 0
+            return
+        closed = [block for block in self._blocks if block.payloads and block is not open_block]
+        if not closed and unwritten is not None:
+            closed.append(unwritten)
+        self.bytes = sum(block.weight for block in closed)
+        self._blocks = deque([*closed, open_block])
+
+    def release(self, most: int, readable: int, open_block: PendingBlock) -> None:
+        """Release the oldest blocks until `most` bytes are left; only such whose records readers find in segments."""
+        while self.bytes > most and self._blocks[0].end <= readable and self._blocks[0] is not open_block:
+            self.bytes -= self._blocks.popleft().weight
+
+    def between(self, start: int, stop: int) -> list[PendingBlockSpan]:
+        """Return those of these records that are in the blocks, oldest first."""
+        found: list[PendingBlockSpan] = []
+        for block in reversed(self._blocks):  # mostly the last ones are asked for, of thousands
+            if block.first < stop:
+                found.append(PendingBlockSpan(block, max(start, block.first), min(stop, block.end)))
+            if block.first <= start:
+                break
+        found.reverse()
+        return found
+
+    def at(self, sequence: int, stop: int) -> PendingBlockSpan | None:
+        """Return this record and those behind it, up to `stop`, of the block that holds it; None if none does."""
+        index = bisect_right(self._blocks, sequence, key=_first) - 1
+        if index < 0 or sequence >= (block := self._blocks[index]).end:
+            return None
+        return PendingBlockSpan(block, sequence, min(stop, block.end))
+
+    def bytes_after(self, sequence: int) -> int:
+        """Return the payload bytes of the records from this sequence on."""
+        total = 0
+        for block in reversed(self._blocks):
+            if block.end <= sequence and block.payloads:
+                break
+            total += sum(map(len, block.payloads[max(0, sequence - block.first) :]))
+        return total
+
+
 _LARGE = 16 << 10
 _CHECKED = 15 << 10
 """Bytes of one checksum call: from 16 KiB on the library would release the interpreter lock."""
 _PARTS_MAX = 1000
 """Buffers of one write, below the limit of Linux, which is 1024."""
-
-
-class EncodedBlock(NamedTuple):
-    """A block's content, ready to be written at any offset of a segment."""
-
-    sequence: int
-    records: int
-    timestamp: int
-    last_timestamp: int
-    flags: int
-    columns: bytes
-    payload: bytes | memoryview
-    columns_crc: int
-    payload_crc: int
-    more: tuple[bytes, ...] = ()
-    """The payloads behind `payload`: large bodies are not joined only to be written."""
-
-    @property
-    def length(self) -> int:
-        """Bytes in the file, without the padding at the end."""
-        return HEADER_SIZE + len(self.columns) + len(self.payload) + sum(map(len, self.more))
 
 
 def seal(pending_block: PendingBlock, after: int, codec: Codec | None) -> EncodedBlock:
@@ -151,15 +308,16 @@ def seal(pending_block: PendingBlock, after: int, codec: Codec | None) -> Encode
             payloads[0],
             crc32c(columns),
             crc,
+            HEADER_SIZE + len(columns) + sum(map(len, payloads)),
             tuple(payloads[1:]),
         )
     payload = b"".join(payloads)
     if codec is not None and (packed := compress(codec, payload)) is not None:
         payload = packed
         flags |= codec.id << CODEC_SHIFT
-    return EncodedBlock(
-        pending_block.first, count, times[0], times[-1], flags, columns, payload, crc32c(columns), crc32c(payload)
-    )
+    length = HEADER_SIZE + len(columns) + len(payload)
+    crcs_of = crc32c(columns), crc32c(payload)
+    return EncodedBlock(pending_block.first, count, times[0], times[-1], flags, columns, payload, *crcs_of, length)
 
 
 def _checksums(payloads: list[bytes]) -> tuple[list[int], int]:
@@ -178,25 +336,6 @@ def _checksums(payloads: list[bytes]) -> tuple[list[int], int]:
             one, whole = crc32c(piece, one), crc32c(piece, whole)
         each.append(one)
     return each, whole
-
-
-def frame(sealed: EncodedBlock, offset: int, durable: int, segment_id: int) -> tuple[bytes | memoryview, ...]:
-    """Return the parts of the block as written at this offset: header, columns, payloads, padding."""
-    length = sealed.length
-    header = BlockHeader(
-        offset,
-        length,
-        sealed.records,
-        sealed.sequence,
-        sealed.timestamp,
-        durable,
-        segment_id,
-        sealed.flags,
-        len(sealed.columns),
-        sealed.columns_crc,
-        sealed.payload_crc,
-    )
-    return pack_block_header(header), sealed.columns, sealed.payload, *sealed.more, _PAD[aligned(length) - length]
 
 
 def _add_extras(sections: Sections, count: int, extras: Extras) -> int:
@@ -219,7 +358,7 @@ def _add_extras(sections: Sections, count: int, extras: Extras) -> int:
 def _add(sections: Sections, section: bytes) -> None:
     sections.append(section)
     if short := -len(section) % ALIGN:
-        sections.append(_PAD[short])
+        sections.append(PADDING[short])
 
 
 def _offsets(lengths: Iterable[int], count: int) -> bytes:

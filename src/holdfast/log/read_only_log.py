@@ -74,10 +74,6 @@ class ReadOnlyLog:
         """Return whole blocks that hold records from `start` up to `stop`, over mapped memory."""
         return self._log.blocks(start, stop)
 
-    def blocks_between(self, start: int, stop: int) -> Iterator[Block]:
-        """As `blocks`, for a caller that has called `readable` already."""
-        return self._log.blocks_between(start, stop)
-
     def tailer(self, name: str | None = None) -> Tailer:
         """Return an independent reader from the start or, with a name, from the position that the name committed."""
         tailer = self._log.tailer(name)

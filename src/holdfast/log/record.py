@@ -93,6 +93,8 @@ class Damage:
 
     def __str__(self) -> str:
         """Return one line for logs and terminals."""
+        if not self.path:  # a report of which only the text is known
+            return self.reason
         if self.lost == 0:
             cost = "no record lost"
         elif self.first_lost is None or self.lost is None:

@@ -1,14 +1,25 @@
 """Uniform columnar access to a range of records, in a pending block in memory or in a block on disk."""
 
 from bisect import bisect_right
-from itertools import accumulate, pairwise, repeat
-from typing import Protocol
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
 from holdfast.log.block import Block
-from holdfast.log.pending_block import PendingBlock
-from holdfast.log.record import NO_HEADERS, Headers
+from holdfast.log.record import Headers
 
-__all__ = ["BlockSpan", "PendingBlockSpan", "RecordSpan"]
+__all__ = ["BlockSpan", "RecordColumns", "RecordSpan"]
+
+
+class RecordColumns(NamedTuple):
+    """The columns of consecutive records. Each list has one value for each record, in order."""
+
+    payloads: list[bytes]
+    times: list[int]
+    keys: list[bytes | None] | None = None
+    """None if no record has one, as in the other optional columns."""
+    headers: list[Headers] | None = None
+    expiries: list[int] | None = None
+    dues: list[int] | None = None
 
 
 class RecordSpan(Protocol):
@@ -16,6 +27,12 @@ class RecordSpan(Protocol):
 
     first: int
     end: int
+    is_plain: bool
+    """Whether no record of the whole block has a value in an optional column, and none is damaged."""
+
+    def columns(self) -> RecordColumns:
+        """Return the columns that a message has in memory."""
+        ...
 
     def payloads(self) -> list[bytes]:
         """Return the payloads."""
@@ -58,71 +75,25 @@ class RecordSpan(Protocol):
         ...
 
 
-class PendingBlockSpan(RecordSpan):
-    """A range of a pending block. Other threads may append to the block meanwhile."""
-
-    __slots__ = ("_pending_block", "_start", "_stop", "end", "first")
-
-    def __init__(self, pending_block: PendingBlock, first: int, end: int) -> None:
-        self._pending_block = pending_block
-        self.first = first
-        self.end = end
-        self._start = first - pending_block.first
-        self._stop = end - pending_block.first
-
-    def payloads(self) -> list[bytes]:
-        return self._pending_block.payloads[self._start : self._stop]
-
-    def sizes(self) -> list[int]:
-        return list(map(len, self.payloads()))
-
-    def times(self) -> list[int]:
-        return self._pending_block.times[self._start : self._stop]
-
-    def keys(self) -> list[bytes | None]:
-        return self.strings("key") or [None] * (self.end - self.first)
-
-    def headers(self) -> list[Headers]:
-        values = self._pending_block.extras.get("headers")
-        if not values:
-            return [NO_HEADERS] * (self.end - self.first)
-        return [values.get(position, NO_HEADERS) for position in range(self._start, self._stop)]
-
-    def has(self, column: str) -> bool:
-        return bool(self._pending_block.extras.get(column))
-
-    def numbers(self, column: str) -> list[int] | None:
-        # By position, never by iterating over the dict: other threads may be adding to it.
-        values = self._pending_block.extras.get(column)
-        return list(map(values.get, range(self._start, self._stop), repeat(0))) if values else None
-
-    def strings(self, column: str) -> list[bytes | None] | None:
-        values = self._pending_block.extras.get(column)
-        return list(map(values.get, range(self._start, self._stop))) if values else None
-
-    def fitting(self, most: int) -> "PendingBlockSpan":
-        count = bisect_right(list(accumulate(self.sizes())), most)
-        return (
-            self
-            if count >= self.end - self.first
-            else PendingBlockSpan(self._pending_block, self.first, self.first + max(1, count))
-        )
-
-    def lost(self) -> list[int]:
-        return []
-
-
 class BlockSpan(RecordSpan):
     """A range of a block."""
 
-    __slots__ = ("_block", "_start", "_stop", "end", "first")
+    __slots__ = ("_block", "_start", "_stop", "end", "first", "is_plain")
 
     def __init__(self, block: Block, first: int, end: int) -> None:
         self._block = block
         self.first = first
         self.end = end
+        self.is_plain = block.is_plain
         self._start = first - block.sequence
         self._stop = end - block.sequence
+
+    def columns(self) -> RecordColumns:
+        if self.is_plain:
+            return RecordColumns(self.payloads(), self.times())
+        headers = self.headers() if self.has("headers") else None
+        numbers = self.numbers("expiry"), self.numbers("due")
+        return RecordColumns(self.payloads(), self.times(), self.strings("key"), headers, *numbers)
 
     def payloads(self) -> list[bytes]:
         return self._block.payloads(self._start, self._stop)

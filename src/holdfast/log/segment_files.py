@@ -65,4 +65,4 @@ def next_name(last: SegmentName | None, now_ns: int) -> SegmentName:
     day = (today.year, today.month, today.day)
     if last is None or day > last[:3]:
         return SegmentName(*day, 1)
-    return last._replace(number=last.number + 1)
+    return SegmentName(*last[:3], last.number + 1)

@@ -44,6 +44,6 @@ def _verify(data: memoryview, path: Path, segment_id: int, start: int, durable: 
         header = parse_block_header(data, offset - start, offset, end)
         if header is None or header.segment_id != segment_id:
             raise Corrupt(f"the block at byte {offset} of {str(path)!r} was written and is missing", str(path), offset)
-        if open_block(data, header._replace(offset=offset - start)).bad:
+        if open_block(data, header.at(offset - start)).bad:
             raise Corrupt(f"payloads of the block at byte {offset} of {str(path)!r} are damaged", str(path), offset)
         offset = aligned(offset + header.length)

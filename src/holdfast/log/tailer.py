@@ -161,7 +161,7 @@ class Tailer:
             if self._position >= stop:
                 return None
             self._stop = stop
-            self._blocks = self._log.blocks_between(self._position, stop)
+            self._blocks = self._log.reader.blocks_between(self._position, stop)
         return block
 
     def _catch_up(self, start: int) -> None:

@@ -2,27 +2,29 @@
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import WriterStopped, is_reported
 from holdfast.base.files import File, Files, replace_file, write_all, write_all_parts
 from holdfast.base.open_files import OpenFileLimit
 from holdfast.log.compression import Codec
-from holdfast.log.fsync import Disk, PendingSync, Preallocation
 from holdfast.log.index import ENTRY_SIZE, Checkpoint, SparseIndex, pack_entry, pack_index_header
 from holdfast.log.layout import (
+    ALIGN,
     HEADER_SIZE,
     BlockHeader,
+    EncodedBlock,
     SegmentHeader,
-    aligned,
+    frame,
     pack_block_header,
     pack_segment_header,
 )
 from holdfast.log.log_file import note_start
-from holdfast.log.pending_block import EncodedBlock, PendingBlock, frame, seal
 from holdfast.log.policy import Roll
 from holdfast.log.recovery import Survey
 from holdfast.log.segment import Segment
@@ -30,9 +32,93 @@ from holdfast.log.segment_files import SegmentName, next_name
 from holdfast.log.segment_repair import rewrite_end
 from holdfast.log.watermark import Watermark, WatermarkFile
 
-__all__ = ["SegmentWriter", "WriterSettings"]
+__all__ = ["PendingSync", "SegmentWriter", "WriterSettings"]
 
 logger = logging.getLogger("holdfast.log")
+
+_LITTLE = 4 << 10
+_LITTLE_SYNCS = 8
+_AHEAD = bytes(64 << 10)
+"""After 8 syncs in a row of at most 4 KiB each, 64 KiB of zeros are written behind the end: an fdatasync within a file
+that is long enough took 120 us, one that made it longer 175, because the file system wrote its journal too."""
+
+
+class PendingSync(NamedTuple):
+    """A running sync: its file, and the end of what was written before it began."""
+
+    file: File
+    segment: Segment
+    offset: int
+    end: int
+
+
+class _Disk:
+    """Syncs the active segment of a log, one caller at a time.
+
+    The kernel reports a failure only once, to the first caller. So it is recorded before the lock is released, and the
+    next holder finds it. A file is closed with the lock held, and so never during a sync.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        """The innermost lock: its holder waits for the disk only."""
+        self.noted: OSError | None = None
+        """The exception that an fdatasync raised; `failure` decides whether it is a failure of the disk."""
+
+    def failure(self) -> OSError | None:
+        """Return why an fdatasync has failed; None if none has.
+
+        The recorded exception is interpreted here and not where it was raised: a second signal could interrupt that.
+        """
+        error = self.noted
+        if error is not None and not is_reported(error):  # raised by a signal handler, which can raise an OSError too
+            error = self.noted = None
+        return error
+
+    def trust(self) -> None:
+        """Clear the failure, after the end of the file was rewritten."""
+        self.noted = None
+
+    def sync(self, file: File) -> None:
+        """Make everything that was written to this file durable, or record the failure. Called with the lock held."""
+        if self.noted is None or self.failure() is None:
+            try:
+                file.sync()
+            except OSError as error:  # recorded before any call, in which a signal's handler may raise
+                self.noted = error
+                if self.failure() is None:
+                    raise
+
+
+class _Preallocation:
+    """Zeros behind the end of the active segment, which make many small syncs cheaper."""
+
+    def __init__(self) -> None:
+        self._little_syncs = 0
+        self._until = 0
+
+    def forget(self) -> None:
+        """Reset: the file was cut, or is another one, and has no zeros."""
+        self._until = 0
+
+    def make(self, file: File, durable: int, end: int, most: int | None) -> None:
+        """Write zeros before a sync of the bytes between these offsets; that sync makes them durable too."""
+        if end - durable > _LITTLE:
+            self._little_syncs = 0
+            return
+        self._little_syncs += 1
+        if self._little_syncs < _LITTLE_SYNCS or self._until - end >= _LITTLE:
+            return
+        start = max(self._until, end)
+        zeros = _AHEAD if most is None else _AHEAD[: max(0, most - start)]  # not beyond the size at which it rolls
+        try:
+            write_all(file, zeros, start)
+        except OSError as error:  # the disk is full: records are still written, until one does not fit and fails
+            self._little_syncs = 0
+            if not is_reported(error):
+                raise
+            return
+        self._until = start + len(zeros)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +165,8 @@ class SegmentWriter:
         self.stopped: WriterStopped | None = None
         self.recoverable = True
         """If it has stopped: whether `recover` may help."""
-        self._disk = Disk()
-        self._preallocation = Preallocation()
+        self._disk = _Disk()
+        self._preallocation = _Preallocation()
         self._reached: PendingSync | None = None
         """The last sync that was completed without the log's I/O lock."""
         self._published: tuple[Segment, int, int] | None = None
@@ -117,16 +203,12 @@ class SegmentWriter:
         """Whether everything that was written is on disk."""
         return self.durable_offset == self.offset
 
-    def write(self, pending_block: PendingBlock, *, syncs: bool = False) -> None:
-        """Append the records of a pending block, without a sync. After an OSError the call may be repeated.
+    def put(self, sealed: EncodedBlock, *, tell: bool = True) -> None:
+        """Write a block behind the last one, without a sync. After an OSError the call may be repeated.
 
-        Raises `WriterStopped` if a failed write could not be undone. With `syncs`, a sync follows and publishes the
+        Raises `WriterStopped` if a failed write could not be undone. Without `tell`, a later call publishes the
         watermark.
         """
-        self.put(seal(pending_block, self.last_timestamp, self.settings.codec), tell=not syncs)
-
-    def put(self, sealed: EncodedBlock, *, tell: bool = True) -> None:
-        """Write a block behind the last one."""
         assert sealed.sequence == self.end, f"a block of {sealed.sequence} cannot follow {self.end}"
         self.check()  # the files may be closed by now: a new descriptor would not report an earlier failure
         if self._reached is not None:
@@ -376,7 +458,7 @@ class SegmentWriter:
         roll = self.settings.roll
         segment = self.segments[-1]
         return (
-            (roll.bytes is not None and self.offset + aligned(sealed.length) > roll.bytes)
+            (roll.bytes is not None and self.offset + sealed.length + -sealed.length % ALIGN > roll.bytes)
             or (roll.records is not None and sealed.sequence + sealed.records - segment.base > roll.records)
             or (roll.interval_ns is not None and sealed.timestamp - segment.created >= roll.interval_ns)
         )
@@ -416,6 +498,12 @@ class SegmentWriter:
         self._writing = self._changed = True
         self._publish()
 
+    def begin_next_segment(self) -> None:
+        """Begin a new segment, unless the last one is empty or there is none."""
+        if self.segments and self.end > self.segments[-1].base:
+            self.seal_segment()
+            self.begin_segment(self.end)
+
     def place(self, part: Path, blocks: list[BlockHeader], now: int) -> None:
         """Make a finished part the next segment: its headers are rewritten, its records are not copied.
 
@@ -429,7 +517,7 @@ class SegmentWriter:
         with contextlib.closing(self.files.open(part, "w")) as file:
             write_all(file, pack_segment_header(header), 0)
             for block in blocks:
-                fresh = block._replace(sequence=sequence, timestamp=created, durable=block.offset)
+                fresh = block.adopted(sequence, created)
                 write_all(file, pack_block_header(fresh), block.offset)
                 sequence = fresh.end
                 index.add(Checkpoint(sequence, fresh.next_offset, created))

@@ -9,20 +9,16 @@ from concurrent.futures import Executor
 from itertools import islice
 from typing import Any
 
-from holdfast.base.clock import NS, Duration, duration_ns
+from holdfast.base.clock import NS, Duration, duration_ns, positive_ns
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument
 from holdfast.queue.messages import Delivery
 from holdfast.queue.queue import Queue
-from holdfast.queue.settings import positive_ns
-from holdfast.queue.waiters import shares
 
 __all__ = ["AsyncLeases"]
 
 logger = logging.getLogger("holdfast.queue")
 
-_AT_ONCE = 128
-"""How many polls are served while the queue's lock is held: other threads must not wait for thousands."""
-_WATCH_S = 1.0
+WATCH_S = 1.0
 """Interval in seconds of the check whether the queue was closed: listeners are not notified of that."""
 _LONGEST_WAIT_S = 10 * 365 * 86_400.0
 
@@ -53,6 +49,7 @@ class AsyncLeases:
 
     def __init__(self, queue: Queue, *, executor: Executor | None = None) -> None:
         self.queue = queue
+        self._lease_ns = queue.settings.nanoseconds("lease") or 0
         self._loop = asyncio.get_running_loop()
         self._executor = executor
         self._line: dict[_Poll, None] = {}
@@ -87,8 +84,7 @@ class AsyncLeases:
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidArgument(f"lease needs a count of at least 1, not {count!r}")
-        queue = self.queue
-        lease_ns = queue._lease_ns if lease is None else positive_ns(lease, "lease")
+        lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
         patience = _LONGEST_WAIT_S if wait is None else duration_ns(wait, "wait") / NS
         if self._closed is not None:
             raise Closed(*self._closed.args)
@@ -132,7 +128,7 @@ class AsyncLeases:
         if self._stop_listening is None:
             self._stop_listening = self.queue.listen(self._may_be_more)
         if self._watch is None:
-            self._watch = self._loop.call_later(_WATCH_S, self._look_around)
+            self._watch = self._loop.call_later(WATCH_S, self._look_around)
 
     def _look_around(self) -> None:
         self._watch = None
@@ -141,7 +137,7 @@ class AsyncLeases:
             return
         if self.queue.closed:
             self._start()  # which fails the polls with the reason
-        self._watch = self._loop.call_later(_WATCH_S, self._look_around)
+        self._watch = self._loop.call_later(WATCH_S, self._look_around)
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
@@ -161,9 +157,10 @@ class AsyncLeases:
             self._keep(self._deal_once(hasty))
 
     async def _deal_once(self, hasty: list[_Poll]) -> None:
-        dealt: list[tuple[_Poll, list[Delivery]]] = []
+        line = _Line(self._line, self._guard)
+        dealt = line.dealt
         try:
-            await self._loop.run_in_executor(self._executor, self._serve_waiters, dealt)
+            await self._loop.run_in_executor(self._executor, self._serve, line)
         except Exception as error:
             for poll, deliveries in dealt:
                 _answer_error(poll, error)
@@ -196,13 +193,14 @@ class AsyncLeases:
 
     def _fail_all(self, error: Exception) -> None:
         with self._guard:
-            line, self._line = self._line, {}
-        for poll in line:
+            polls = list(self._line)
+            self._line.clear()
+        for poll in polls:
             _answer_error(poll, error)
 
     async def _release(self, deliveries: list[Delivery]) -> None:
         try:
-            await self._loop.run_in_executor(self._executor, self.queue.try_release, deliveries)
+            await self._loop.run_in_executor(self._executor, self.queue.settler.try_release, deliveries)
         except HoldfastError as error:  # then their lease expires
             logger.warning("release of unclaimed messages failed: queue=%s error=%s", self.queue.name, error)
 
@@ -223,48 +221,42 @@ class AsyncLeases:
         self._called = False
         self._start()
 
-    # In a thread of the executor. This uses private parts of the queue, as `Queue.lease` does: with the queue's lock
-    # held it leases for many polls at once. Public calls could not do that with one wait for the disk.
+    # In a thread of the executor.
 
-    def _serve_waiters(self, dealt: list[tuple[_Poll, list[Delivery]]]) -> None:
-        queue = self.queue
-        queue._check_writable()
-        if queue._drops_excess:
-            queue._enforce_limit()
-        with queue._lock, queue._whole:
-            now = queue._now()
-            pending_blocks = [queue._look(now)]
-            if queue._waiters.line:
-                queue._serve_waiters(now)
-            ready = queue.queue_state.ready.count
+    def _serve(self, line: "_Line") -> None:
+        dispatcher, transfers = self.queue.dispatcher, self.queue.transfers
+        if dispatcher.deal(line):
+            self._deals_again = True
+        try:
+            transfers.start_if_moving()
+        except HoldfastError as error:  # the background tries again; the polls must still get their messages
+            logger.warning("transfer of dead letters failed, will retry: queue=%s error=%s", self.queue.name, error)
+
+
+class _Line:
+    """The waiting polls, as `Dispatcher.deal` serves them. Its `dealt` is changed in a thread of the executor."""
+
+    def __init__(self, polls: dict[_Poll, None], guard: threading.Lock) -> None:
+        self.dealt: list[tuple[_Poll, list[Delivery]]] = []
+        """The polls that were served, and their messages."""
+        self._polls = polls
+        self._guard = guard
+
+    def first(self, count: int) -> list[_Poll]:
+        """Return the first waiting polls, at most so many."""
         with self._guard:
-            polls = list(islice(self._line, ready))
-        parts = shares([poll.demand for poll in polls], ready)
-        for start in range(0, len(polls), _AT_ONCE):
-            with queue._lock, queue._whole:
-                now = queue._now()
-                pending_blocks.append(queue._look(now))  # again: a change of another thread may have been cut off
-                for poll, share in zip(polls[start : start + _AT_ONCE], parts[start:], strict=False):
-                    with self._guard:
-                        if poll not in self._line:
-                            continue
-                    deliveries, pending_block = queue._lease_messages(share, poll.lease_ns, now, poll.most_bytes)
-                    if not deliveries:  # other consumers have leased the rest
-                        break
-                    if pending_block is not pending_blocks[-1]:
-                        pending_blocks.append(pending_block)
-                    with self._guard:
-                        self._line.pop(poll, None)
-                    dealt.append((poll, deliveries))
-                    if len(deliveries) < share:  # its `most_bytes` were reached: the rest is for the next polls
-                        self._deals_again = True
-        for pending_block in pending_blocks:
-            queue._commit(pending_block)
-        if queue.queue_state.moving:
-            try:
-                queue._start_transfers()
-            except HoldfastError as error:  # the background tries again; the polls must still get their messages
-                logger.warning("transfer of dead letters failed, will retry: queue=%s error=%s", queue.name, error)
+            return list(islice(self._polls, count))
+
+    def waits(self, caller: _Poll) -> bool:
+        """Return whether a poll still waits."""
+        with self._guard:
+            return caller in self._polls
+
+    def serve(self, caller: _Poll, deliveries: list[Delivery]) -> None:
+        """Give a poll its messages; it no longer waits."""
+        with self._guard:
+            self._polls.pop(caller, None)
+        self.dealt.append((caller, deliveries))
 
 
 _ABSENT = object()

@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from holdfast.log.block import Block
 from holdfast.log.log import Log
 from holdfast.log.record import NO_HEADERS, Headers
-from holdfast.log.record_batch import BlockSpan, RecordSpan
+from holdfast.log.record_batch import BlockSpan, RecordColumns, RecordSpan
 
 __all__ = ["RECENT_PART", "BodyCache", "Page"]
 
@@ -28,16 +28,11 @@ class Page:
 
     __slots__ = ("dues", "end", "expiries", "first", "headers", "keys", "lost", "payloads", "size", "times", "unseen")
 
-    def __init__(self, piece: RecordSpan) -> None:
-        self.first = piece.first
-        self.payloads = piece.payloads()
-        self.end = piece.first + len(self.payloads)
-        self.times = piece.times()
-        self.keys = piece.strings("key")
-        self.headers = piece.headers() if piece.has("headers") else None
-        self.expiries = piece.numbers("expiry")
-        self.dues = piece.numbers("due")
-        self.lost = set(piece.lost())
+    def __init__(self, first: int, columns: RecordColumns, lost: list[int]) -> None:
+        self.first = first
+        self.payloads, self.times, self.keys, self.headers, self.expiries, self.dues = columns
+        self.end = first + len(self.payloads)
+        self.lost = set(lost)
         self.size = sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads)
         """Roughly its memory in bytes."""
         self.unseen = 0
@@ -98,9 +93,14 @@ class BodyCache:
         if block is not None and block.end <= sequence:
             self._block = None
 
+    def set_limit(self, limit: int) -> None:
+        """Use at most so many bytes from now on."""
+        self.limit = limit
+        self.shrink()
+
     def shrink(self) -> None:
         """Drop pages beyond the limit, but keep one."""
-        bytes_left = self.limit - self._log.recent_bytes
+        bytes_left = self.limit - self._log.recent.bytes
         while self.bytes > bytes_left and len(self._pages) > 1:
             self._drop(next(iter(self._pages)))
 
@@ -125,16 +125,15 @@ class BodyCache:
         return page
 
     def _load(self, sequence: int) -> Page | None:
-        log, firsts = self._log, self._firsts
-        end = min(sequence + PAGE_RECORDS, log.visible_end)
+        firsts = self._firsts
         at = bisect_right(firsts, sequence)
-        if at < len(firsts):
-            end = min(end, firsts[at])
-        piece = self._piece(sequence, end)
-        if piece is None or piece.first != sequence:
+        end = sequence + PAGE_RECORDS
+        piece = self._piece(sequence, min(end, firsts[at]) if at < len(firsts) else end)
+        if piece is None:
             return None
-        page = Page(piece.fitting(PAGE_BYTES))
-        if isinstance(piece, BlockSpan):
+        part = piece.fitting(PAGE_BYTES)
+        page = Page(sequence, part.columns(), part.lost())
+        if type(piece) is BlockSpan:  # `isinstance` of a class with a protocol takes 1 us
             page.unseen = len(page.payloads)
             self._release(piece.block)
         if at > 0 and self._pages[before := firsts[at - 1]].end == sequence:
@@ -146,11 +145,14 @@ class BodyCache:
         return page
 
     def _piece(self, sequence: int, end: int) -> RecordSpan | None:
-        block = self._block
-        if block is not None and block.sequence <= sequence < block.end and sequence < end:
+        reader, block = self._log.reader, self._block
+        end = min(end, reader.visible_end)
+        if sequence >= end:
+            return None
+        if block is not None and block.sequence <= sequence < block.end:
             return BlockSpan(block, sequence, min(end, block.end))
-        piece = next(self._log.pieces(sequence, end), None) if sequence < end else None
-        if isinstance(piece, BlockSpan):
+        piece = reader.piece_at(sequence, end)
+        if type(piece) is BlockSpan:
             if block is None or not block.shares_memory_with(piece.block):
                 if block is not None:
                     block.page_out(self._released)

@@ -149,11 +149,7 @@ class Checkpoint:
 
     def load(self, queue_state: QueueState, kept: KeptPosition, now: int) -> None:
         """Restore a checkpoint. Dangling entries are repaired, counted and logged; other damage raises `Corrupt`."""
-        queue_state.scanned = kept["scanned"]
-        queue_state.expiring = kept["expiring"]
-        queue_state.last_lease = kept["last_lease"]
-        queue_state.totals = Totals(**kept["totals"])
-        queue_state.plain = False  # until it is checked
+        queue_state.restore(kept)
         try:
             queue_state.delayed.restore(kept["delayed"])
             queue_state.dedup.restore(kept["dedup"])
@@ -270,10 +266,8 @@ class Checkpoint:
                     time, target, cause, reason, priority, Failure(*failure) if failure else None
                 )
             elif lease_id in expires:
-                queue_state.add_to_lease(
-                    leases.setdefault(lease_id, Lease(expires[lease_id], set())),
-                    LeasedSpan(first, last, priority, attempt),
-                )
+                lease = leases.setdefault(lease_id, Lease(expires[lease_id], set()))
+                lease.add(LeasedSpan(first, last, priority, attempt))
                 starts.setdefault(lease_id, []).append(start)
             else:  # no consumer can ever return these, so they are ready
                 self._orphan("in_progress", key, f"messages {start} to {stop - 1} of a lease that does not exist")

@@ -9,10 +9,11 @@ from itertools import chain, islice
 from struct import Struct
 from typing import Any
 
+from holdfast.queue.byte_accounting import PayloadSizes
 from holdfast.queue.state_keys import after
 from holdfast.state import State, Transaction
 
-__all__ = ["Delayed", "Entry"]
+__all__ = ["Delayed", "Entry", "WeighedDelayed"]
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -295,3 +296,40 @@ class Delayed:
 
     def _key(self, due: int, sequence: int) -> bytes:
         return self._prefix + _KEY.pack(due, sequence)
+
+
+class WeighedDelayed(Delayed):
+    """Delayed messages that count their payload bytes."""
+
+    def __init__(
+        self, state: State, prefix: bytes, elsewhere: Callable[[list[int]], set[int]], weights: PayloadSizes
+    ) -> None:
+        super().__init__(state, prefix, elsewhere)
+        self.weights = weights
+        self.bytes = 0
+
+    def add(self, due: int, sequence: int, priority: int) -> None:
+        """As `Delayed.add`."""
+        self.bytes += self.weights.between(sequence, sequence + 1)
+        super().add(due, sequence, priority)
+
+    def clear(self) -> None:
+        """As `Delayed.clear`."""
+        self.bytes = 0
+        super().clear()
+
+    def weigh(self) -> None:
+        """Count the bytes again: the set was restored before the sizes were known. Reads everything."""
+        self.bytes = self._weight(list(self))
+
+    def _fetch(self) -> None:
+        super()._fetch()
+        if self.in_memory:  # the saved count may have been wrong, as in `Delayed`
+            self.bytes = self._weight(self._near)
+
+    def _leave(self, sequence: int) -> None:
+        super()._leave(sequence)
+        self.bytes -= self.weights.between(sequence, sequence + 1)
+
+    def _weight(self, entries: list[Entry]) -> int:
+        return sum(self.weights.between(sequence, sequence + 1) for _, sequence, _ in entries)

@@ -1,78 +1,203 @@
-"""Leasing, expiry, return and removal of messages. All methods require the queue lock."""
+"""Leasing of messages: at once, after waiting, in shares for many callers; listeners; pausing."""
 
-import logging
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from holdfast.base.clock import NS
-from holdfast.base.errors import Closed, ReadOnly
+from holdfast.base.clock import NS, Duration, duration_ns, positive_ns
+from holdfast.base.errors import Closed, InvalidArgument
 from holdfast.log.pending_block import PendingBlock
-from holdfast.log.record import NO_HEADERS, Headers
-from holdfast.queue.body_cache import Page
-from holdfast.queue.events import (
-    Dropped,
-    Event,
-    Leased,
-    LeasedSpan,
-    Requeued,
-    Transferring,
-    encode,
-    encode_lease_of_one,
-)
+from holdfast.log.record import NO_HEADERS
+from holdfast.queue.arguments import check_count
+from holdfast.queue.events import encode, encode_lease_of_one
+from holdfast.queue.expiry import Columns, Expiry
 from holdfast.queue.journal import PENDING_MAX
-from holdfast.queue.lease import NEVER, Lease
+from holdfast.queue.length_limit import LengthLimit
 from holdfast.queue.messages import Delivery, make_delivery
+from holdfast.queue.metrics import SAMPLE
 from holdfast.queue.queue_core import QueueCore
-from holdfast.queue.ranges import spans_of
-from holdfast.queue.waiters import shares
+from holdfast.queue.ready import Pick
+from holdfast.queue.waiters import Waiter, shares
 
-__all__ = ["LONGEST_SLEEP_S", "SAMPLE", "Core"]
+if TYPE_CHECKING:
+    from holdfast.queue.queue import Queue
 
-logger = logging.getLogger("holdfast.queue")
+__all__ = ["LONGEST_SLEEP_S", "Demand", "Dispatcher", "Line"]
 
-SAMPLE = 15
-"""Mask that selects every sixteenth of the messages that are leased one by one, for the latency histogram."""
-EVENTS_MAX = 1000
-"""The most events in one record of the journal."""
 LONGEST_SLEEP_S = 1.0
 """The longest wait for a point in time: the wall clock may jump."""
-Columns = tuple[list[bytes], list[int], list[bytes | None] | None, list[Headers] | None]
-"""Payloads, times, and keys and headers if any message has some."""
+_AT_ONCE = 128
+"""How many demands of a line are served while the queue's lock is held: other threads must not wait for thousands."""
 
 
-class Core(QueueCore):
-    """The part of a queue that changes its state, with the lock held: an event is journaled, then applied."""
+class Demand(Protocol):
+    """A caller that wants messages."""
 
-    def _look(self, now: int) -> PendingBlock | None:
-        """Bring the state up to now: new messages, due delays, expired leases. Called with the lock held.
+    @property
+    def demand(self) -> int:
+        """How many it wants at most."""
+        ...
 
-        Return the pending block of the events for expired leases, to be committed; None if there are none. Raises
-        `Closed`.
+    @property
+    def lease_ns(self) -> int:
+        """How long they are leased."""
+        ...
+
+    @property
+    def most_bytes(self) -> int | None:
+        """After how many payload bytes it wants no more."""
+        ...
+
+
+D = TypeVar("D", bound=Demand)
+
+
+class Line(Protocol[D]):
+    """Callers that wait for messages elsewhere, in order of arrival. Called with the queue's lock held."""
+
+    def first(self, count: int) -> Sequence[D]:
+        """Return the first waiting callers, at most so many."""
+        ...
+
+    def waits(self, caller: D) -> bool:
+        """Return whether a caller still waits."""
+        ...
+
+    def serve(self, caller: D, deliveries: list[Delivery]) -> None:
+        """Give a caller its messages; it no longer waits."""
+        ...
+
+
+class Dispatcher:
+    """Leases the messages of a queue. Owns whether it is paused; the waiting callers are in `WaitQueue`.
+
+    Invariant: the caller that has waited longest is served first, and a leased message has one holder.
+    """
+
+    def __init__(
+        self,
+        queue: "Queue",
+        core: QueueCore,
+        expiry: Expiry,
+        limit: LengthLimit,
+        *,
+        is_paused: Callable[[], bool],
+        keep_paused: Callable[[bool], None],
+    ) -> None:
+        """Lease messages of this core, as deliveries of `queue`; the last two read and write the pause on disk."""
+        self._queue = queue
+        self._core = core
+        self._expiry = expiry
+        self._limit = limit
+        self._log = core.log
+        self._waiters = core.waiters
+        self._pending = core.journal.pending
+        self._pausing = threading.Lock()
+        """For pause and resume; before the queue's lock."""
+        self._is_paused, self._keep_paused = is_paused, keep_paused
+        self._paused = not core.read_only and is_paused()
+        """Whether no messages are delivered. The fast paths are disabled then, so that they need not check it."""
+        core.allow_fast_path(not self._paused)
+
+    # Leasing.
+
+    def lease(
+        self,
+        count: int = 1,
+        *,
+        lease: Duration | None = None,
+        wait: Duration | None = 0,
+        most_bytes: int | None = None,
+    ) -> list[Delivery]:
+        """As `Queue.lease`."""
+        check_count(count, "lease")
+        return self._lease(count, lease, wait, most_bytes)
+
+    def _lease(
+        self, count: int, lease: Duration | None, wait: Duration | None, most_bytes: int | None = None
+    ) -> list[Delivery]:
+        core = self._core
+        lease_ns = core.lease_ns if lease is None else positive_ns(lease, "lease")
+        patience = None if wait is None else duration_ns(wait, "wait") / NS
+        try:
+            core.check_writable()
+            if self._limit.drops_excess:
+                self._limit.enforce()  # other writers of the log do not know the limit of this queue
+            with core.lock, core.turn() as turn:
+                if self._waiters.line:
+                    self._serve_waiters(turn.now)
+                deliveries, pending_block = self._lease_messages(count, lease_ns, turn.now, most_bytes)
+            if not deliveries and patience != 0:
+                core.commit(turn.pending_block)
+                deliveries, pending_block = self._wait(count, lease_ns, patience)
+        except Closed:
+            if patience != 0 and self._waiters.sleep_to_the_end(patience):
+                return []
+            raise
+        core.finish(pending_block or turn.pending_block)
+        return deliveries
+
+    def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
+        """As `Queue.get`."""
+        core = self._core
+        if lease is None and core.fast_path and (wait == 0 or wait is None or _is_sound(wait)):
+            section = core.section
+            with core.lock:
+                if section.open:  # a change was cut off: the slow path repairs it
+                    delivery = None
+                else:
+                    section.open = True
+                    delivery = self._lease_one()
+                    section.open = False
+            if delivery is not None:
+                return delivery
+        deliveries = self._lease(1, lease, wait)
+        return deliveries[0] if deliveries else None
+
+    def deal(self, line: Line[D]) -> bool:
+        """Lease the ready messages to the callers of a line, in shares, and make all leases durable together.
+
+        Return whether some are left, because a caller had enough bytes: then deal again.
         """
-        if self._closed is not None:
-            raise Closed(*self._closed.args)
-        if self._journal.broken or self._generation != self._state.generation:
-            self._reload()
-        if self.read_only:
-            self.log.refresh()
-            start, end = self._journal.log.readable()
-            if not start <= self._followed <= end:  # its beginning was dropped, or its end was lost in a crash
-                self._load()
-            self._followed, _ = self._follow(self.queue_state, self._followed)
-        queue_state = self.queue_state
-        if queue_state.scanned != (end := self.log.visible_end):
-            self._enter(queue_state, now, end, save=not self.read_only)
-        if not queue_state.plain:
-            queue_state.refresh_fast_path()
-        if queue_state.delayed.count and (due := queue_state.delayed.next_due) is not None:
-            if due <= now:
-                queue_state.fire(now)
-                self._waiters.tell()
-            if self._waiters.listeners:
-                self._schedule_due()
-        if now >= queue_state.leases.next_check and not self.read_only:
-            return self._expire(now)
-        return None
+        core = self._core
+        core.check_writable()
+        if self._limit.drops_excess:
+            self._limit.enforce()
+        with core.lock, core.turn() as turn:
+            if self._waiters.line:
+                self._serve_waiters(turn.now)
+            ready = core.state.ready.count
+        dealing = _Dealing(line, ready, [turn.pending_block])
+        for start in range(0, len(dealing.callers), _AT_ONCE):
+            with core.lock, core.turn() as turn:  # again: a change of another thread may have been cut off
+                dealing.pending_blocks.append(turn.pending_block)
+                self._deal_some(dealing, start, turn.now)
+        for pending_block in dealing.pending_blocks:
+            core.commit(pending_block)
+        return dealing.is_partial
+
+    def _deal_some(self, dealing: "_Dealing[D]", start: int, now: int) -> None:
+        for caller, share in zip(dealing.callers[start : start + _AT_ONCE], dealing.shares[start:], strict=False):
+            if not dealing.line.waits(caller):
+                continue
+            deliveries, pending_block = self._lease_messages(share, caller.lease_ns, now, caller.most_bytes)
+            if not deliveries:  # other consumers have leased the rest
+                break
+            if pending_block is not dealing.pending_blocks[-1]:
+                dealing.pending_blocks.append(pending_block)
+            dealing.line.serve(caller, deliveries)
+            if len(deliveries) < share:  # its `most_bytes` were reached: the rest is for the next callers
+                dealing.is_partial = True
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """As `Queue.listen`."""
+        self._core.check_writable()
+        if not callable(callback):
+            raise InvalidArgument(f"listen needs a function, not {callback!r}")
+        stop = self._waiters.listen(callback)
+        self._core.alarm.wake()  # it may have slept past the delays
+        return stop
 
     def _lease_messages(
         self, count: int, lease_ns: int, now: int, most_bytes: int | None = None
@@ -80,49 +205,34 @@ class Core(QueueCore):
         """Lease the next messages. Expired ones are dropped or dead-lettered, unreadable ones are dropped."""
         if self._paused:
             return [], None
-        queue_state = self.queue_state
-        ready = queue_state.ready
+        core, expiry = self._core, self._expiry
+        state = core.state
         while True:
-            picks = ready.pick(count, self._starved(now))
+            ready = state.ready
+            picks = ready.pick(count, expiry.starved(now) if ready.has_priorities else None)
             if not picks:
                 return [], None
-            ids, columns, overdue, lost = self._read_picks(picks, now, most_bytes)
+            ids, columns, overdue, lost = expiry.read(picks, now, most_bytes)
             if not (overdue or lost):
-                picks = _first_of(picks, len(ids))
                 break
-            self._drop_undeliverable(overdue, lost, now)
-        spans: list[LeasedSpan] = []
-        attempts: list[int] | None = None
-        if len(queue_state.failures):
-            attempts = [failure.attempts + 1 if (failure := queue_state.failures.get(id)) else 1 for id in ids]
-            levels = [priority for priority, start, stop in picks for _ in range(start, stop)]
-            for id, priority, attempt in zip(ids, levels, attempts, strict=True):
-                if spans and spans[-1].stop == id and spans[-1][2:] == (priority, attempt):
-                    spans[-1] = LeasedSpan(spans[-1].start, id + 1, priority, attempt)
-                else:
-                    spans.append(LeasedSpan(id, id + 1, priority, attempt))
-        else:
-            spans = [LeasedSpan(start, stop, priority, 1) for priority, start, stop in picks]
-        lease_id = queue_state.last_lease + 1 if queue_state.last_lease >= now else now
-        pending_block = self._record(encode(Leased(now, lease_id, now + lease_ns, spans)))
-        lease = Lease(now + lease_ns, set())
-        for priority, start, stop in picks:
-            level = ready.levels[priority]
-            if level.first == start:
-                level.take_front(start, stop)
-            else:
-                level.remove(start, stop)
-        for span in spans:
-            queue_state.add_to_lease(lease, span)
-        queue_state.last_lease = lease_id
-        queue_state.leases.add(lease_id, lease)
-        if lease.expires < self._tick_at:
-            self._tick_at = lease.expires
-            self._wake_ticker()
-        queue_state.totals.leased += len(ids)
+            expiry.drop(overdue, lost, now)
+        if most_bytes is not None:
+            picks = _first_of(picks, len(ids))
+        attempts = state.attempts_of(ids)
+        event = state.new_lease(now, now + lease_ns, picks, attempts)
+        pending_block = core.record(encode(event))
+        state.lease(event, picks)
+        if event.expires < core.alarm.at:
+            core.alarm.by(event.expires)
+        core.measures.waits.observe(max(0, now - columns[1][0]) / NS)
+        return self._deliveries(ids, columns, attempts, picks, event.lease), pending_block
+
+    def _deliveries(
+        self, ids: list[int], columns: Columns, attempts: list[int] | None, picks: list[Pick], lease_id: int
+    ) -> list[Delivery]:
         payloads, times, keys, headers = columns
-        if ready.has_priorities or len(picks) > 1:
-            priorities: Iterable[int] = [priority for priority, start, stop in picks for _ in range(start, stop)]
+        if self._core.state.ready.has_priorities or len(picks) > 1:
+            priorities: Iterable[int] = _levels_of(picks)
         else:
             priorities = repeat(picks[0][0])
         columns_of_all = zip(
@@ -134,12 +244,10 @@ class Core(QueueCore):
             times,
             priorities,
             repeat(lease_id),
-            repeat(self),
+            repeat(self._queue),
             strict=False,
         )
-        deliveries: list[Delivery] = list(map(make_delivery, columns_of_all))
-        self._measures.waits.observe(max(0, now - times[0]) / NS)
-        return deliveries, pending_block
+        return list(map(make_delivery, columns_of_all))
 
     def _lease_one(self) -> Delivery | None:
         """Lease the next message on the fast path, for messages one by one, in a fifth of the time.
@@ -147,206 +255,90 @@ class Core(QueueCore):
         Return None if a condition of the fast path does not hold, or there is no message: then use the slow path.
         Called with the lock held.
         """
-        queue_state = self.queue_state
-        leases = queue_state.leases
-        now = self._now()
-        if now >= leases.next_check or not queue_state.plain or self._waiters.line or not self._fast_path:
+        core = self._core
+        state = core.state
+        now = core.now()
+        if now >= state.leases.next_check or not state.plain or self._waiters.line or not core.fast_path:
             return None
-        plain = queue_state.ready.plain
-        pending_block = self.log.pending_block
-        scanned = queue_state.scanned
-        end = pending_block.first + len(pending_block.payloads)
-        if scanned < end and (scanned < pending_block.first or pending_block.extras):
+        plain = state.ready.plain
+        block = self._log.appender.pending_block
+        first, payloads, scanned = block.first, block.payloads, state.scanned
+        end = first + len(payloads)
+        if scanned < end and (scanned < first or block.extras):
             return None
-        fresh = not plain.count
-        if not fresh:
+        if plain.count:
             sequence = plain.first
         elif scanned < end:
-            sequence = scanned  # just put, and the next one: it need not be added to the ready set
+            sequence = scanned  # just put, and the next one
         else:
             return None
-        if sequence >= pending_block.first and not pending_block.extras:
-            payload, time = (
-                pending_block.payloads[sequence - pending_block.first],
-                pending_block.times[sequence - pending_block.first],
-            )
+        if sequence >= first and not block.extras:
+            payload, time = payloads[sequence - first], block.times[sequence - first]
         else:
-            page = self._bodies.page(sequence)
+            page = core.bodies.page(sequence)
             if page is None or page.keys or page.headers:
                 return None
             payload, time = page.payloads[sequence - page.first], page.times[sequence - page.first]
             if page.unseen:
-                self._bodies.note(page, 1)
-        lease_id = queue_state.last_lease + 1 if queue_state.last_lease >= now else now
-        expires = now + self._lease_ns
+                core.bodies.note(page, 1)
+        lease_id = state.last_lease + 1 if state.last_lease >= now else now
+        expires = now + core.lease_ns
         event = encode_lease_of_one(now, lease_id, expires, sequence)
-        pending = self._pending
-        if len(pending) < PENDING_MAX and not self._background_idle:
+        alarm, pending = core.alarm, self._pending
+        if len(pending) < PENDING_MAX and not alarm.idle:
             pending.append(event)
         else:
-            self._record(event)
-        if fresh:
-            queue_state.scanned = queue_state.dedup.scanned = sequence + 1
-        else:
-            plain.take_front(sequence, sequence + 1)
-        queue_state.last_lease = lease_id
-        if expires < leases.next_check or not leases.by_id:
-            leases.next_check = expires
-        leases.by_id[lease_id] = Lease(expires, {sequence})
-        leases.count += 1
-        queue_state.totals.leased += 1
-        if expires < self._tick_at:
-            self._tick_at = expires
-            self._wake_ticker()
+            core.record(event)
+        state.lease_one(lease_id, expires, sequence)
+        if expires < alarm.at:
+            alarm.by(expires)
         if not sequence & SAMPLE:
-            self._measures.waits.observe(max(0, now - time) / NS)
-        delivery: Delivery = make_delivery((sequence, payload, None, NO_HEADERS, 1, time, 0, lease_id, self))
+            core.measures.waits.observe(max(0, now - time) / NS)
+        delivery: Delivery = make_delivery((sequence, payload, None, NO_HEADERS, 1, time, 0, lease_id, self._queue))
         return delivery
 
-    def _read_picks(
-        self, picks: list[tuple[int, int, int]], now: int, most_bytes: int | None = None
-    ) -> tuple[list[int], Columns, list[int], list[int]]:
-        """Return the columns of these messages, and which are expired or lost; limited to pages of so many bytes."""
-        now = self._limit_holds.time(now)
-        bytes_left = most_bytes if most_bytes is not None else 1 << 62
-        ids: list[int] = []
-        payloads: list[bytes] = []
-        times: list[int] = []
-        keys: list[bytes | None] | None = None
-        headers: list[Headers] | None = None
-        overdue: list[int] = []
-        lost: list[int] = []
-        for _, start, stop in picks:
-            at = start
-            while at < stop and bytes_left > 0:
-                page = self._bodies.page(at)
-                if page is None:
-                    lost.append(at)
-                    at += 1
-                    continue
-                first, end = at - page.first, min(stop, page.end) - page.first
-                before = len(ids)
-                ids += range(at, page.first + end)
-                if page.unseen:
-                    self._bodies.note(page, end - first)
-                payloads += page.payloads[first:end]
-                if most_bytes is not None:
-                    bytes_left -= sum(map(len, page.payloads[first:end]))
-                times += page.times[first:end]
-                if page.keys is not None:
-                    keys = [*(keys or _nones(before)), *page.keys[first:end]]
-                elif keys is not None:
-                    keys += _nones(end - first)
-                if page.headers is not None:
-                    headers = [*(headers or [NO_HEADERS] * before), *page.headers[first:end]]
-                elif headers is not None:
-                    headers += [NO_HEADERS] * (end - first)
-                if page.lost:
-                    lost += [page.first + index for index in range(first, end) if page.first + index in page.lost]
-                if self._ttl_ns is not None or page.expiries is not None:
-                    overdue += [page.first + index for index in range(first, end) if self._expiry(page, index) <= now]
-                at = page.first + end
-        return ids, (payloads, times, keys, headers), overdue, lost
+    # Waiting.
 
-    def _expiry(self, page: Page, index: int) -> int:
-        """Return when a message's time to live ends."""
-        own = page.expiries[index] if page.expiries is not None else 0
-        if own:
-            return own
-        if self._ttl_ns is None:
-            return NEVER
-        return max(page.times[index], page.dues[index] if page.dues else 0) + self._ttl_ns
+    def _wait(self, count: int, lease_ns: int, patience: float | None) -> tuple[list[Delivery], PendingBlock | None]:
+        core, waiters = self._core, self._waiters
+        deadline = None if patience is None else core.clock.monotonic() + patience
+        waiter = waiters.new(count, lease_ns)
+        try:
+            with core.lock, core.section:
+                waiters.join(waiter)
+            while True:
+                seen = waiters.signals  # before the check: a later change is a newer signal
+                with core.lock, core.section:
+                    if waiter.result is None:
+                        now = core.now()
+                        swept = core.advance(now)
+                        self._serve_waiters(now)
+                        until = self._next_event_in(now)
+                    if waiter.result is not None:
+                        return waiter.result, waiter.pending_block
+                core.finish(swept)
+                left = until if deadline is None else min(until, deadline - core.clock.monotonic())
+                if left <= 0 and deadline is not None and core.clock.monotonic() >= deadline:
+                    return self._leave_line(waiter), waiter.pending_block
+                waiters.wait(waiter, seen, min(max(left, 0.0), threading.TIMEOUT_MAX))
+        except BaseException:
+            waiter.gone = True  # first, and by an assignment: then nothing is leased to it, even if this is cut off
+            if dealt := self._leave_line(waiter):  # leased just before it left the line
+                self._queue.settler.try_release(dealt)
+            raise
 
-    def _starved(self, now: int) -> Callable[[int], bool] | None:
-        if self._starvation_ns is None:
-            return None
-        cutoff = now - self._starvation_ns
-
-        def starved(sequence: int) -> bool:
-            page = self._bodies.page(sequence)
-            if page is None:
-                return True  # it cannot be read: leasing drops it
-            index = sequence - page.first
-            return max(page.times[index], page.dues[index] if page.dues else 0) <= cutoff
-
-        return starved
-
-    def _drop_undeliverable(self, overdue: list[int], lost: list[int], now: int) -> None:
-        """Drop unreadable messages, and drop or dead-letter those whose time to live is over."""
-        if lost:
-            logger.error("unreadable messages dropped: queue=%s count=%d", self.name, len(lost), extra=self.fields)
-            self._decide([Dropped(now, "damaged", spans_of(sorted(lost)))])
-        overdue = sorted(set(overdue) - set(lost))
-        if overdue:
-            to_dead = self.settings.expired == "dead-letter"
-            self._drop("ttl", "its time to live was over", overdue, now, dead_letter=to_dead)
-
-    def _drop(
-        self, cause: str, reason: str, sequences: list[int], now: int, *, dead_letter: bool
-    ) -> PendingBlock | None:
-        """Drop waiting messages, or dead-letter them."""
-        if dead_letter and self.settings.dead_letter is not None:
-            spans = [
-                LeasedSpan(start, stop, priority, 0)
-                for priority, level in enumerate(self.queue_state.ready.levels)
-                for first, last in spans_of(sequences)
-                for start, stop in level.within(first, last)
-            ]
-            return self._decide([Transferring(now, cause, reason, self.settings.dead_letter, 0, spans)])
-        return self._decide([Dropped(now, cause, spans_of(sequences))])
-
-    def _expire(self, now: int) -> PendingBlock | None:
-        """End the expired leases: their messages are ready again, or dead. Return the pending block of the events."""
-        pending_block: PendingBlock | None = None
-        events: list[Event] = []
-        expired = self.queue_state.leases.expired(now)
-        for lease_id in expired:
-            lease = self.queue_state.leases.by_id[lease_id]
-            events += self._requeue_events(now, "expired", "the lease ran out", lease_id, lease.spans(lease.left), 0)
-            if len(events) >= EVENTS_MAX:  # a record of the journal has its limit, too
-                pending_block, events = self._decide(events), []
-        if events:
-            pending_block = self._decide(events)
-        if expired:
-            self._waiters.wake()
-        return pending_block
-
-    def _schedule_due(self) -> None:
-        """Schedule a tick for when the next delay ends: listeners do not watch the clock."""
-        if (due := self.queue_state.delayed.next_due) is not None and due < self._tick_at:
-            self._tick_at = due
-            self._wake_ticker()
-
-    def _requeue_events(
-        self, now: int, cause: str, reason: str, lease_id: int, spans: list[LeasedSpan], delay_ns: int | None
-    ) -> list[Event]:
-        """Return the events for returned messages: redelivered now, after a delay, or dead-lettered.
-
-        `delay_ns` None means the backoff.
-        """
-        again: dict[int, list[LeasedSpan]] = {}
-        dead: list[LeasedSpan] = []
-        for span in spans:
-            if cause != "released" and self._max_attempts is not None and span.attempt >= self._max_attempts:
-                dead.append(span)
-                continue
-            delay = self.settings.backoff.delay_ns(span.attempt) if delay_ns is None else delay_ns
-            again.setdefault(now + delay, []).append(span)
-        events: list[Event] = [Requeued(now, cause, reason, lease_id, due, part) for due, part in again.items()]
-        if dead and self.settings.dead_letter is not None:
-            events.append(Transferring(now, "attempts", reason, self.settings.dead_letter, lease_id, dead))
-        elif dead:
-            logger.warning(
-                "messages dropped after too many attempts, no dead letter queue: queue=%s", self.name, extra=self.fields
-            )
-            events.append(Dropped(now, "attempts", [(span.start, span.stop) for span in dead]))
-        return events
+    def _leave_line(self, waiter: Waiter) -> list[Delivery]:
+        """Stop waiting; return what was leased to this waiter. Takes the lock: nothing is leased to it afterwards."""
+        with self._core.lock, self._core.section:
+            self._waiters.leave(waiter)
+            return waiter.result or []
 
     def _serve_waiters(self, now: int) -> None:
         """Lease ready messages to the waiting callers, in turn."""
-        if not self.queue_state.ready or not (line := self._waiters.waiting()):
+        ready = self._core.state.ready
+        if not ready or not (line := self._waiters.waiting()):
             return
-        available = min(self.queue_state.ready.count, sum(waiter.demand for waiter in line))
+        available = min(ready.count, sum(waiter.demand for waiter in line))
         for waiter, share in zip(line, shares([waiter.demand for waiter in line], available), strict=True):
             if share:
                 deliveries, pending_block = self._lease_messages(share, waiter.lease_ns, now)
@@ -356,49 +348,72 @@ class Core(QueueCore):
 
     def _next_event_in(self, now: int) -> float:
         """Return the seconds until a delay or lease ends, at most one second; infinity if there is none."""
-        moments = [due for due in (self.queue_state.delayed.next_due,) if due is not None]
-        if (left := self.queue_state.leases.due_in(now)) is not None:
+        state = self._core.state
+        moments = [due for due in (state.delayed.next_due,) if due is not None]
+        if (left := state.leases.due_in(now)) is not None:
             moments.append(now + left)
         if not moments:
             return float("inf")
         return max(0.0, min((min(moments) - now) / NS, LONGEST_SLEEP_S))
 
-    def _sweep_overdue(self, now: int) -> int:
-        """Drop or dead-letter expired messages at the head, without a consumer; return when the next may expire."""
-        soonest = NEVER
-        for priority, level in enumerate(self.queue_state.ready.levels):
-            while level:
-                spans = [(priority, start, stop) for start, stop in level.front(256)]
-                ids, _, overdue, lost = self._read_picks(spans, now)
-                self._drop_undeliverable(overdue, lost, now)
-                gone = {*overdue, *lost}
-                if len(gone) < len(ids):
-                    soonest = min(soonest, *(self._expiry_of(one) for one in ids if one not in gone))
-                    break
-        return soonest
+    # Pausing.
 
-    def _expiry_of(self, sequence: int) -> int:
-        page = self._bodies.page(sequence)
-        return NEVER if page is None else self._expiry(page, sequence - page.first)
+    @property
+    def paused(self) -> bool:
+        """Whether delivery is paused."""
+        return self._is_paused() if self._core.read_only else self._paused
 
-    def _commit_later(self, pending_block: PendingBlock | None) -> None:
-        """Do nothing: the next commit, or the tick, makes the events of `_look` durable."""
+    def pause(self) -> None:
+        """As `Queue.pause`."""
+        self._core.check_writable()
+        with self._pausing:
+            if not self._paused:
+                self._set_paused(True)
+                try:
+                    self._keep_paused(True)
+                except BaseException:
+                    self._set_paused(False)
+                    self._waiters.wake()
+                    raise
 
-    def _check_open(self) -> None:
-        if self._closed is not None:
-            raise Closed(*self._closed.args)
+    def resume(self) -> None:
+        """As `Queue.resume`."""
+        self._core.check_writable()
+        with self._pausing:
+            if self._paused:
+                self._keep_paused(False)
+                self._set_paused(False)
+        self._waiters.wake()
 
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self.read_only:
-            raise ReadOnly(
-                f"the queue {self.name!r} was opened read-only: open the store without read_only=True to change it"
-            )
+    def _set_paused(self, paused: bool) -> None:
+        with self._core.lock, self._core.section:
+            self._paused = paused
+            self._core.allow_fast_path(not paused)
+
+    def detach_after_fork(self) -> None:
+        """Replace the lock, which a thread of the parent may hold."""
+        self._pausing = threading.Lock()
 
 
-def _first_of(picks: list[tuple[int, int, int]], count: int) -> list[tuple[int, int, int]]:
+class _Dealing(Generic[D]):
+    """The callers that one call of `deal` serves, and what it has leased so far."""
+
+    def __init__(self, line: Line[D], ready: int, pending_blocks: list[PendingBlock | None]) -> None:
+        self.line = line
+        self.callers = line.first(ready)
+        self.shares = shares([caller.demand for caller in self.callers], ready)
+        self.pending_blocks = pending_blocks
+        self.is_partial = False
+
+
+def _levels_of(picks: list[Pick]) -> list[int]:
+    """Return the priority of each message."""
+    return [priority for priority, start, stop in picks for _ in range(start, stop)]
+
+
+def _first_of(picks: list[Pick], count: int) -> list[Pick]:
     """Return the first `count` messages of these picks."""
-    found: list[tuple[int, int, int]] = []
+    found: list[Pick] = []
     for priority, start, stop in picks:
         if count <= 0:
             break
@@ -407,5 +422,5 @@ def _first_of(picks: list[tuple[int, int, int]], count: int) -> list[tuple[int, 
     return found
 
 
-def _nones(count: int) -> list[bytes | None]:
-    return [None] * count
+def _is_sound(wait: Duration) -> bool:
+    return type(wait) in (int, float) and 0 < wait < 1e9  # type: ignore[operator]

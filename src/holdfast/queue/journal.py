@@ -14,7 +14,7 @@ __all__ = ["PENDING_MAX", "Journal"]
 
 PENDING_MAX = 256
 """The most events that are collected into one record, if the flush mode lets them wait."""
-_PART_BYTES = 1 << 20
+PART_BYTES = 1 << 20
 Rows = list[tuple[str, bytes, bytes]]
 
 
@@ -40,8 +40,13 @@ class Journal:
         self.broken = False
         """Whether records were dropped after a failed write: the state in memory may be ahead of the journal."""
 
-    def record(self, event: bytes) -> PendingBlock:
-        """Accept an event that must be durable; pass the result to `commit` after releasing the queue's lock."""
+    def add(self, event: bytes) -> PendingBlock | None:
+        """Accept an event; pass the result to `commit` after releasing the queue's lock."""
+        if not self.durable:
+            if len(self.pending) >= PENDING_MAX:
+                self.flush()
+            self.pending.append(event)
+            return None
         pending_block, first, _ = self.log.gather([event], [], 0)
         if first != self._expected:
             self.broken = True
@@ -113,10 +118,10 @@ class Journal:
         """
         if self.durable:
             with contextlib.suppress(StorageError):
-                self.log.write_out()
+                self.log.appender.write_out()
         else:
             self.flush()
-            self.log.write_out()
+            self.log.appender.write_out()
 
     def reread(self) -> None:
         """Reset `broken`, after the state was loaded from the log again."""
@@ -133,16 +138,16 @@ class Journal:
 
     def is_past(self, moment: int) -> bool:
         """Return whether events from before this moment could be dropped, in a queue without activity since."""
-        return self._snapshot_end < self.log.end and not self.pending and self.log.is_past(moment)
+        return self._snapshot_end < self.log.end and not self.pending and self.log.appender.is_past(moment)
 
     def renew(self, rows: Rows, now: int) -> None:
         """Replace all events by a snapshot of their result, unless a reader has yet to read them."""
-        held_from = self.log.held_from()
+        held_from = self.log.retention.floor()
         if held_from is not None and held_from < self.log.end:
             return
         first = self.log.roll()
         self.write_snapshot(rows, now)
-        self.log.drop_before(first)
+        self.log.retention.drop_before(first)
 
     def last_snapshot(self) -> tuple[Rows, int] | None:
         """Return the last complete snapshot, and the position behind it."""
@@ -183,7 +188,7 @@ def _split(rows: Rows) -> list[bytes]:
         line = json.dumps([family, key.hex(), value.hex()])
         lines.append(line)
         size += len(line)
-        if size > _PART_BYTES:
+        if size > PART_BYTES:
             parts.append("\n".join(lines).encode())
             lines, size = [], 0
     return [*parts, "\n".join(lines).encode()]

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterable
 
-from holdfast.queue.events import LeasedSpan
+from holdfast.queue.events import Leased, LeasedSpan
 
 __all__ = ["NEVER", "Lease", "Leases"]
 
@@ -26,6 +26,19 @@ class Lease:
         """The number of this delivery, for messages that were delivered before."""
         self.priorities: dict[int, int] | None = None
         """The priority, for messages that have one."""
+
+    def add(self, span: LeasedSpan) -> None:
+        """Add messages, while the lease is made."""
+        sequences = range(span.start, span.stop)
+        self.left.update(sequences)
+        if span.attempt != 1:
+            if self.attempts is None:
+                self.attempts = {}
+            self.attempts.update(dict.fromkeys(sequences, span.attempt))
+        if span.priority:
+            if self.priorities is None:
+                self.priorities = {}
+            self.priorities.update(dict.fromkeys(sequences, span.priority))
 
     def attempt(self, sequence: int) -> int:
         """Return the number of this delivery of the message, from 1."""
@@ -58,6 +71,14 @@ class Leases:
         """No lease expires before this time."""
         self._order: list[tuple[int, int]] = []
         self._ordered_up_to = 0
+
+    def begin(self, event: Leased) -> int:
+        """Add the lease of this event; return how many messages it holds."""
+        lease = Lease(event.expires, set())
+        for span in event.spans:
+            lease.add(span)
+        self.add(event.lease, lease)
+        return len(lease.left)
 
     def add(self, lease_id: int, lease: Lease) -> None:
         """Add a lease."""

@@ -9,7 +9,10 @@ from holdfast.base.metrics import Rate, Registry
 if TYPE_CHECKING:
     from holdfast.queue.queue_core import QueueCore
 
-__all__ = ["Measures"]
+__all__ = ["SAMPLE", "Measures"]
+
+SAMPLE = 15
+"""Mask that selects every sixteenth of the messages that are leased one by one, for the latency histogram."""
 
 _TOTALS = {
     "leased": "Deliveries.",
@@ -25,9 +28,10 @@ _TOTALS = {
 class Measures:
     """The instruments of one queue. It owns the histograms; counts that the queue keeps anyway are only read."""
 
-    def __init__(self, queue: "QueueCore", registry: Registry, clock: Clock) -> None:
-        self._labels = {"queue": queue.name}
+    def __init__(self, core: "QueueCore", registry: Registry, clock: Clock) -> None:
+        self._labels = {"queue": core.name}
         self._registry = registry
+        health = core.checkpoints.health
         self.waits = registry.histogram("holdfast_queue_wait_seconds", "Seconds from put to delivery.", self._labels)
         self.holds = registry.histogram(
             "holdfast_queue_hold_seconds", "Seconds from delivery to acknowledgement.", self._labels
@@ -40,7 +44,7 @@ class Measures:
         )
 
         def total(name: str) -> Callable[[], int]:
-            return lambda: int(getattr(queue.queue_state.totals, name))
+            return lambda: int(getattr(core.state.totals, name))
 
         totals = {
             name: registry.reading(f"holdfast_queue_{name}_total", help, self._labels, total(name))
@@ -52,28 +56,30 @@ class Measures:
 
         def ready() -> int:
             """Count messages as ready that are not applied yet: a scrape of ten thousand queues takes no lock."""
-            return queue.queue_state.ready.count + max(0, queue.log.visible_end - queue.queue_state.scanned)
+            return core.state.ready.count + max(0, core.log.reader.visible_end - core.state.scanned)
 
         registry.reading(
             "holdfast_queue_checkpoint_failures_total",
             "Checkpoints that failed since the queue was opened.",
             self._labels,
-            lambda: queue.checkpoints.failures,
+            lambda: health.failures,
         )
         gauge(
             "checkpoint_failing_seconds",
             "Seconds since checkpoints began to fail; 0 while they succeed.",
-            lambda: max(0, clock.time_ns() - failing.since) / 1e9 if (failing := queue.checkpoints.failing) else 0.0,
+            lambda: (
+                max(0, clock.time_ns() - failing.since) / 1e9 if (failing := core.checkpoints.health.failing) else 0.0
+            ),
         )
         gauge("ready", "Messages that can be delivered now.", ready)
-        gauge("delayed", "Messages whose delay has not elapsed.", lambda: queue.queue_state.delayed.count)
-        gauge("leased", "Messages that are leased to consumers.", lambda: queue.queue_state.leases.count)
+        gauge("delayed", "Messages whose delay has not elapsed.", lambda: core.state.delayed.count)
+        gauge("leased", "Messages that are leased to consumers.", lambda: core.state.leases.count)
         gauge(
             "dedup_window_seconds",
             "Seconds within which a duplicate is detected; less than configured if the limit of ids is reached.",
-            lambda: queue.queue_state.dedup.window_at(clock.time_ns()) / 1e9,
+            lambda: core.state.dedup.window_at(clock.time_ns()) / 1e9,
         )
-        put = registry.reading("holdfast_queue_put_total", "Messages put.", self._labels, lambda: queue.log.end)
+        put = registry.reading("holdfast_queue_put_total", "Messages put.", self._labels, lambda: core.log.end)
         self.put_rate = Rate(put, clock.monotonic)
         self.lease_rate = Rate(totals["leased"], clock.monotonic)
         self.ack_rate = Rate(totals["acked"], clock.monotonic)

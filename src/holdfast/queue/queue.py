@@ -2,46 +2,150 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from holdfast.base.clock import NS, Duration, Instant, duration_ns
-from holdfast.base.errors import Closed, InvalidArgument
-from holdfast.log.pending_block import PendingBlock
-from holdfast.log.record import NO_HEADERS
-from holdfast.queue.body_cache import RECENT_PART
-from holdfast.queue.dead_letter_forwarder import is_forwarded
-from holdfast.queue.events import Purged, SeekTo
-from holdfast.queue.inspector import QueueInspector, check_count, check_position, checked_ids
-from holdfast.queue.messages import DeadLetter, Delivery, PeekedMessage
-from holdfast.queue.settings import positive_ns
-from holdfast.queue.stats import QueueStats
-from holdfast.queue.transfers import dead_letter_of
-from holdfast.queue.waiters import Waiter
+from holdfast.base.clock import Clock, Duration, Instant, positive_ns
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.metrics import Registry
+from holdfast.log.log import Log
+from holdfast.log.record import Headers, Message
+from holdfast.queue.arguments import check_count, checked_ids
+from holdfast.queue.dead_letter_forwarder import Forwarder, is_forwarded
+from holdfast.queue.dispatcher import Dispatcher
+from holdfast.queue.ending import QueueEnding
+from holdfast.queue.expiry import Expiry
+from holdfast.queue.history import QueueHistory
+from holdfast.queue.inspector import Bucket, QueueInspector
+from holdfast.queue.intake import Intake
+from holdfast.queue.length_limit import LengthLimit
+from holdfast.queue.messages import DeadLetter, Delayed, Delivery, PeekedMessage, listed
+from holdfast.queue.queue_core import QueueCore
+from holdfast.queue.queue_state import HeldMessages
+from holdfast.queue.settings import QueueSettings
+from holdfast.queue.settlement import Settlement, raise_lost
+from holdfast.queue.stats import Counts, LeaseInfo, Preview, QueueStats
+from holdfast.queue.ticker import QueueTicker
+from holdfast.queue.transfers import Transfers, dead_letter_of
+from holdfast.state import State
+
+if TYPE_CHECKING:
+    from holdfast.queue.tracing import TracedCalls
 
 __all__ = ["Queue"]
 
 Stop = threading.Event | Callable[[], bool]
 
 
-class Queue(QueueInspector):
+class Queue:
     """A work queue on a log; created by `Store.queue`.
 
     A message is delivered until it is acknowledged: to one consumer at a time, oldest first in the highest priority.
-    All methods may be called from any thread. `QueueCore` describes the locks.
+    All methods may be called from any thread. The work is done by the parts: `QueueCore` describes the lock that they
+    share. Parts without an underscore are for the packages above: the store, the broker and servers.
     """
 
-    def _opened(self) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: QueueSettings,
+        log: Log,
+        journal: Log,
+        state: State,
+        *,
+        clock: Clock,
+        wake: Callable[[], None],
+        open_queue: "Callable[..., Queue]",
+        find_queue: "Callable[[str], Queue | None]",
+        find_forwarder: Callable[[str], Forwarder | None],
+        metrics: Registry,
+        read_only: bool,
+        log_is_new: bool = False,
+        is_paused: Callable[[], bool],
+        keep_paused: Callable[[bool], None],
+        free_space: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Load the queue; `free_space` is called on a full disk, and returns whether it freed space."""
+        self.name = name
+        self.settings = settings
+        self.log = log
+        self.read_only = read_only
+        self._find_queue = find_queue
+        core = self._core = QueueCore(
+            name,
+            settings,
+            log,
+            journal,
+            state,
+            clock=clock,
+            wake=wake,
+            metrics=metrics,
+            read_only=read_only,
+            log_is_new=log_is_new,
+            free_space=free_space,
+        )
+        self.limit = LengthLimit(core)
+        expiry = Expiry(core, self.limit.holds)
+        self.intake = Intake(core, self.limit)
+        self.dispatcher = Dispatcher(self, core, expiry, self.limit, is_paused=is_paused, keep_paused=keep_paused)
+        self.settlement = Settlement(core)
+        self.transfers = Transfers(core, open_queue=open_queue, find_queue=find_queue, find_forwarder=find_forwarder)
+        self.inspect = QueueInspector(core, expiry)
+        self.history = QueueHistory(core)
+        self.ending = QueueEnding(core, self.intake, self.dispatcher, self.transfers)
+        self._ticker = QueueTicker(core, expiry, self.limit, self.transfers)
+        # Bound once, because a call through the methods below costs the common put a tenth more.
+        vars(self).update(
+            put=self.intake.put,
+            put_many=self.intake.put_many,
+            lease=self.dispatcher.lease,
+            get=self.dispatcher.get,
+            ack=self.settlement.ack,
+        )
+        self.settler: Settlement | TracedCalls = self.settlement
+        """What a `Delivery` calls: the settlement or, if calls create spans, what wraps it."""
+        self.is_traced = False
+        """Whether calls create spans."""
+        self._trace_if_enabled()
+
+    def _trace_if_enabled(self) -> None:
         """Start tracing if the application does."""
         if "opentelemetry.trace" in sys.modules:
             from holdfast.queue.tracing import follow  # noqa: PLC0415
 
             follow(self)
 
-    def tick(self) -> float | None:
-        """As in `Intake`; also check whether the application has begun to trace."""
-        self._opened()
-        return super().tick()
+    # Putting.
+
+    def put(
+        self,
+        payload: bytes,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        delay: Duration | None = None,
+        priority: int = 0,
+        ttl: Duration | None = None,
+        dedup: str | bytes | None = None,
+    ) -> int:
+        """Add a message and return its id; durable when this returns, unless the log's flush mode is weaker.
+
+        With `delay` it is not delivered before, with `ttl` not after so much time. A `dedup` id that was put within
+        the queue's window writes nothing and returns the first message's id. In a transaction of the store the message
+        is put at its end, and the id is -1.
+        """
+        return self.intake.put(payload, key, headers, delay, priority, ttl, dedup)
+
+    def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
+        """Add messages to one block, and return their ids. After an error or crash, all of them or none are added.
+
+        A duplicate has the id of the first message. As durable as after `put`.
+        """
+        return self.intake.put_many(messages)
+
+    def put_counted(self, messages: Iterable[bytes | Message]) -> tuple[Sequence[int], int]:
+        """As `put_many`; also return how many were duplicates, including duplicates within these messages."""
+        return self.intake.put_counted(messages)
 
     # Leasing.
 
@@ -60,46 +164,11 @@ class Queue(QueueInspector):
         calls wait are shared among them in turn. With `most_bytes`, no more are leased once their payloads have so many
         bytes; it does not apply to messages that the call had to wait for.
         """
-        check_count(count, "lease")
-        lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
-        patience = None if wait is None else duration_ns(wait, "wait") / NS
-        try:
-            self._check_writable()
-            if self._drops_excess:
-                self._enforce_limit()  # other writers of the log do not know the limit of this queue
-            with self._lock, self._whole:
-                now = self._now()
-                swept = self._look(now)
-                if self._waiters.line:
-                    self._serve_waiters(now)
-                deliveries, pending_block = self._lease_messages(count, lease_ns, now, most_bytes)
-            if not deliveries and patience != 0:
-                self._commit(swept)
-                deliveries, pending_block = self._wait(count, lease_ns, patience)
-        except Closed:
-            if patience != 0 and self._waiters.sleep_to_the_end(patience):
-                return []
-            raise
-        self._commit(pending_block or swept)
-        if self.queue_state.moving:
-            self._start_transfers()
-        return deliveries
+        return self.dispatcher.lease(count, lease=lease, wait=wait, most_bytes=most_bytes)
 
     def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
         """Return one message, or None if there is none within `wait` seconds; `wait=None` waits forever."""
-        if lease is None and self._fast_path and (wait == 0 or wait is None or _is_sound(wait)):
-            section = self._whole
-            with self._lock:
-                if section.open:  # a change was cut off: the slow path repairs it
-                    delivery = None
-                else:
-                    section.open = True
-                    delivery = self._lease_one()
-                    section.open = False
-            if delivery is not None:
-                return delivery
-        deliveries = self.lease(1, lease=lease, wait=wait)
-        return deliveries[0] if deliveries else None
+        return self.dispatcher.get(wait, lease)
 
     def consume(
         self, batch: int = 100, stop: Stop | None = None, *, lease: Duration | None = None
@@ -112,22 +181,22 @@ class Queue(QueueInspector):
         said: Callable[[], bool] = stop.is_set if isinstance(stop, threading.Event) else stop or (lambda: False)
         if not callable(said):
             raise InvalidArgument(f"stop must be a threading.Event or a function, not {stop!r}")
-        half_ns = (self._lease_ns if lease is None else positive_ns(lease, "lease")) // 2
+        half_ns = (self._core.lease_ns if lease is None else positive_ns(lease, "lease")) // 2
         waiting: list[Delivery] = []
         try:
             while not said():
                 waiting = self.lease(batch, lease=lease, wait=0.5)[::-1]
                 while waiting and not said():
-                    if self._now() - waiting[-1].lease > half_ns:
+                    if self._core.now() - waiting[-1].lease > half_ns:
                         # The consumer is too slow for the batch. Leases of unseen messages must not expire: that would
                         # count as a failure, and dead-letter messages that were never tried.
-                        self.try_release(waiting)
+                        self.settler.try_release(waiting)
                         waiting = []
                         break
                     yield waiting.pop()
         finally:
             if waiting and not self.closed:
-                self.try_release(waiting)
+                self.settler.try_release(waiting)
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever there may be more to lease; call the result to stop.
@@ -135,95 +204,172 @@ class Queue(QueueInspector):
         It is called from any thread, perhaps with locks of the queue held: it must return at once, and only schedule
         the work that leases. It is not called for messages that are ready already.
         """
-        self._check_writable()
-        if not callable(callback):
-            raise InvalidArgument(f"listen needs a function, not {callback!r}")
-        stop = self._waiters.listen(callback)
-        self._wake_ticker()  # it may have slept past the delays
-        return stop
+        return self.dispatcher.listen(callback)
 
-    def _wait(self, count: int, lease_ns: int, patience: float | None) -> tuple[list[Delivery], PendingBlock | None]:
-        waiters = self._waiters
-        deadline = None if patience is None else self._clock.monotonic() + patience
-        waiter = waiters.new(count, lease_ns)
-        try:
-            with self._lock, self._whole:
-                waiters.join(waiter)
-            while True:
-                seen = waiters.signals  # before the check: a later change is a newer signal
-                with self._lock, self._whole:
-                    if waiter.result is None:
-                        now = self._now()
-                        swept = self._look(now)
-                        self._serve_waiters(now)
-                        until = self._next_event_in(now)
-                    if waiter.result is not None:
-                        return waiter.result, waiter.pending_block
-                self._commit(swept)
-                if self.queue_state.moving:
-                    self._start_transfers()
-                left = until if deadline is None else min(until, deadline - self._clock.monotonic())
-                if left <= 0 and deadline is not None and self._clock.monotonic() >= deadline:
-                    return self._leave_line(waiter), waiter.pending_block
-                waiters.wait(waiter, seen, min(max(left, 0.0), threading.TIMEOUT_MAX))
-        except BaseException:
-            waiter.gone = True  # first, and by an assignment: then nothing is leased to it, even if this is cut off
-            if dealt := self._leave_line(waiter):  # leased just before it left the line
-                self.try_release(dealt)
-            raise
+    # Settling, by delivery.
 
-    def _leave_line(self, waiter: Waiter) -> list[Delivery]:
-        """Stop waiting; return what was leased to this waiter. Takes the lock: nothing is leased to it afterwards."""
-        with self._lock, self._whole:
-            self._waiters.leave(waiter)
-            return waiter.result or []
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge messages, which are never delivered again: one journal record for all.
 
-    # Inspecting, and moving the position.
+        Raises `LeaseLost` for those whose lease was lost; the others are acknowledged.
+        """
+        self.settlement.ack(deliveries)
+
+    def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
+        """Return failed messages after `delay` (the queue's backoff if None), or dead-letter them.
+
+        Raises `LeaseLost` for those whose lease was lost; the others are returned.
+        """
+        raise_lost(self.name, self.settler.try_nack(listed(deliveries), reason, delay))
+
+    def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
+        """Extend the leases of these messages, with all others under them, to so long from now; may shorten them.
+
+        Raises `LeaseLost` for those whose lease was lost; the others are extended.
+        """
+        raise_lost(self.name, self.settler.try_extend(listed(deliveries), duration))
+
+    def release(self, deliveries: Iterable[Delivery]) -> None:
+        """Return messages untried: they are ready at once, and the delivery does not count.
+
+        Raises `LeaseLost` for those whose lease was lost; the others are returned.
+        """
+        raise_lost(self.name, self.settler.try_release(listed(deliveries)))
+
+    # Settling, by id.
+
+    def ack_ids(self, parts: HeldMessages) -> list[int]:
+        """Acknowledge messages: they are never delivered again. Return the ids whose lease was lost."""
+        return self.settlement.ack_ids(parts)
+
+    def return_ids(self, parts: HeldMessages, reason: str = "", delay: Duration | None = 0) -> list[int]:
+        """Return failed messages after `delay` (None: the backoff), to their position in the order.
+
+        Counts as an attempt: after too many they are dead-lettered or, without a dead-letter queue, dropped. Returns
+        the ids whose lease was lost.
+        """
+        return self.settlement.return_ids(parts, reason, delay)
+
+    def release_ids(self, parts: HeldMessages) -> list[int]:
+        """Return messages untried: they are ready at once. Return the ids whose lease was lost."""
+        return self.settlement.release_ids(parts)
+
+    def reject_ids(self, parts: HeldMessages, reason: str = "") -> list[int]:
+        """Dead-letter messages at once, however often they were tried, or drop them if there is no dead-letter queue.
+
+        Returns the ids whose lease was lost.
+        """
+        return self.settlement.reject_ids(parts, reason)
+
+    def extend_ids(self, parts: HeldMessages, duration: Duration | None = None) -> list[int]:
+        """Extend the leases of these messages to so long from now (the queue's lease if None).
+
+        Returns the ids whose lease was lost.
+        """
+        return self.settlement.extend_ids(parts, duration)
+
+    def void_leases(self, reason: str = "the lease was void") -> int:
+        """End every lease: its messages are returned now, as if it had expired. Return how many.
+
+        For a server that holds all leases, when it starts: those of its last run have no owner.
+        """
+        return self.settlement.void_leases(reason)
+
+    def void_lease(self, lease_id: int, reason: str = "the lease was void") -> int:
+        """End one lease: its messages are returned now. Return how many; 0 if it has ended."""
+        return self.settlement.void_lease(lease_id, reason)
+
+    # Pausing.
+
+    @property
+    def paused(self) -> bool:
+        """Whether delivery is paused."""
+        return self.dispatcher.paused
+
+    def pause(self) -> None:
+        """Deliver no messages from now on, also after a restart, until `resume`.
+
+        Everything else continues: messages are put; leased ones are acked, returned or expire; dead letters are moved.
+        Waiting callers continue to wait.
+        """
+        self.dispatcher.pause()
+
+    def resume(self) -> None:
+        """Deliver messages again, first to the waiting callers."""
+        self.dispatcher.resume()
+
+    # Inspecting.
+
+    def stats(self) -> QueueStats:
+        """Return counts, ages and rates."""
+        dead = self._dead_letter_queue()
+        return self.inspect.stats(dead.waiting() if dead is not None else 0, paused=self.paused)
+
+    def counts(self) -> Counts:
+        """Return how many messages are ready, delayed, leased and moving, in a few microseconds.
+
+        Waits for no lock (except in a store that was opened read-only), and reads no bodies. If the queue is busy,
+        messages put since the state was last brought up to date count as ready. Expired leases count as leased until
+        another call returns their messages.
+        """
+        return self.inspect.counts()
+
+    def waiting(self) -> int:
+        """Return how many messages are ready or delayed."""
+        return self.inspect.waiting()
 
     def peek(self, count: int = 10) -> list[PeekedMessage]:
         """Return the next messages in order of delivery, without leasing them."""
-        check_count(count, "peek")
-        with self._lock, self._whole:
-            now = self._now()
-            self._commit_later(self._look(now))
-            return self._peeked(count, now)
+        return self.inspect.peek(count)
 
-    def _peeked(self, count: int, now: int) -> list[PeekedMessage]:
-        found: list[PeekedMessage] = []
-        wanted = count
-        while True:  # some of the next ones may be expired, and not dropped yet
-            picks = self.queue_state.ready.pick(wanted, self._starved(now))
-            alive = [
-                (priority, sequence)
-                for priority, start, stop in picks
-                for sequence in range(start, stop)
-                if (page := self._bodies.page(sequence)) and self._expiry(page, sequence - page.first) > now
-            ]
-            if len(alive) >= count or wanted > self.queue_state.ready.count:
-                break
-            wanted *= 4
-        for priority, sequence in alive[:count]:
-            if page := self._bodies.page(sequence):
-                index = sequence - page.first
-                failure = self.queue_state.failures.get(sequence)
-                found.append(
-                    PeekedMessage(
-                        sequence,
-                        page.payloads[index],
-                        page.keys[index] if page.keys else None,
-                        page.headers[index] if page.headers else NO_HEADERS,
-                        failure.attempts if failure else 0,
-                        page.times[index],
-                        priority,
-                    )
-                )
-        return found
+    def message(self, id: int) -> PeekedMessage | None:
+        """Return a message by its id, in any state, even if acknowledged; None if the log no longer has it."""
+        return self.inspect.message(id)
+
+    def each_ready(self, start: int = 0) -> Iterator[PeekedMessage]:
+        """Yield the ready messages from this id on, in the order of their ids.
+
+        The lock is held only briefly, and never while a body is read. Messages that become ready meanwhile are left
+        out; those that are leased meanwhile may be included.
+        """
+        return self.inspect.each_ready(start)
+
+    def leases(self, count: int | None = None) -> list[LeaseInfo]:
+        """Return the live leases, oldest first."""
+        return self.inspect.leases(count)
+
+    def delayed(self, count: int = 200) -> list[Delayed]:
+        """Return the delayed messages, the next due first."""
+        return self.inspect.delayed(count)
+
+    def delayed_histogram(self, buckets: int = 60) -> list[Bucket]:
+        """Return how many messages become due when, in equal intervals from the first to the last due time.
+
+        Each bucket is its first moment, the one after its last, and a count. Reads no bodies, and holds the lock only
+        briefly. With a million delayed messages it takes a while, and is then cached for some time.
+        """
+        return self.inspect.delayed_histogram(buckets)
+
+    def preview(self, position: int | None = None, *, when: Instant | None = None) -> Preview:
+        """Return what `seek(position)`, or `seek_time(when)`, would do, without doing it."""
+        return self.inspect.preview(position, when=when)
+
+    # Dead letters.
+
+    @property
+    def carries_later(self) -> bool:
+        """Whether only the background moves dead letters: for callers that must not wait for a disk."""
+        return self.transfers.in_background
+
+    @carries_later.setter
+    def carries_later(self, later: bool) -> None:
+        self.transfers.in_background = later
 
     def dead_letters(self, count: int | None = None) -> list[DeadLetter]:
         """Return the dead letters of this queue, oldest first, without moving them."""
         if count is not None:
             check_count(count, "dead_letters")
-        self._check_open()
+        self._core.check_open()
         target = self._dead_letter_queue()
         dead = map(dead_letter_of, target.each_ready()) if target is not None else iter(())
         return list(islice((one for one in dead if one.queue in (self.name, "")), count))
@@ -233,106 +379,42 @@ class Queue(QueueInspector):
 
         Each gets a new id, its attempts start again, and a header counts its redrives.
         """
-        self._check_writable()
+        self._core.check_writable()
         wanted = None if ids is None else checked_ids(ids, "redrive", "dead_letters()")
         target = self._dead_letter_queue()
-        return 0 if target is None else target.redrive_to(wanted, self.name)
+        return 0 if target is None else target.transfers.redrive_to(wanted, self.name)
 
     def delete_dead_letters(self, ids: Iterable[int] | None = None) -> int:
         """Drop dead letters of this queue (all, or those with these ids) permanently, and return how many."""
-        self._check_writable()
+        self._core.check_writable()
         wanted = None if ids is None else checked_ids(ids, "delete_dead_letters", "dead_letters()")
         target = self._dead_letter_queue()
-        return 0 if target is None else target.discard_dead_letters(wanted, self.name)
+        return 0 if target is None else target.inspect.discard_dead_letters(wanted, self.name)
+
+    def _dead_letter_queue(self) -> "Queue | None":
+        name = self.settings.dead_letter
+        return self._find_queue(name) if name is not None and not is_forwarded(name) else None
+
+    # Dropping, and moving the position.
+
+    def discard(self, ids: Iterable[int]) -> int:
+        """Drop waiting messages, ready or delayed, permanently, and return how many; others are left unchanged."""
+        return self.inspect.discard(ids)
 
     def purge(self) -> int:
         """Drop every message that is not leased, also delayed ones; return how many."""
-        self._check_writable()
-        with self._lock, self._whole:
-            now = self._now()
-            self._look(now)
-            count = self.queue_state.ready.count + self.queue_state.delayed.count
-            pending_block = self._decide([Purged(now, self.queue_state.scanned)])
-        self._commit(pending_block)
-        return count
+        return self.inspect.purge()
 
     def seek(self, sequence: int) -> None:
         """Move the position: earlier messages count as acknowledged, later ones are delivered, again if necessary.
 
         All leases end and attempts start again. Position 0 replays all messages that the log has kept.
         """
-        self._check_writable()
-        with self._lock, self._whole:
-            now = self._now()
-            self._look(now)
-            start, end = self.log.start, self.log.visible_end
-            position = max(check_position(sequence, end, self.log.name), start)
-            if self._floor_kept > position:
-                self._keep_floor(position)  # before retention could drop messages that are needed again
-            pending_block = self._decide([SeekTo(now, position)])
-            self._catch_up(now)
-        self._commit(pending_block)
-        self._waiters.wake()
+        self.inspect.seek(sequence)
 
     def seek_time(self, when: Instant) -> None:
         """Move the queue's position to the first message that was not put before `when`."""
         self.seek(self.log.sequence_at(when))
-
-    def sync(self) -> None:
-        """Return when all messages and events so far are on disk, whatever the flush mode."""
-        self._check_writable()
-        self.log.sync()
-        self._settle_journal()
-
-    def stats(self) -> QueueStats:
-        """Return counts, ages and rates."""
-        dead = self._dead_letter_queue()
-        dead_count = dead.waiting() if dead is not None else 0
-        paused = self.paused
-        with self._lock, self._whole:
-            now = self._now()
-            self._commit_later(self._look(now))
-            queue_state = self.queue_state
-            failing = self.checkpoints.failing
-            totals = queue_state.totals
-            firsts = [level.first for level in queue_state.ready.levels if level]
-            put_at = self._bodies.time(min(firsts)) if firsts else None
-            return QueueStats(
-                name=self.name,
-                log=self.log.name,
-                ready=queue_state.ready.count,
-                delayed=queue_state.delayed.count,
-                leased=queue_state.leases.count,
-                moving=len(queue_state.moving),
-                dead=dead_count,
-                leases=len(queue_state.leases.by_id),
-                oldest_age=None if put_at is None else max(0, now - put_at) / NS,
-                next_due=queue_state.delayed.next_due,
-                put_rate=self._measures.put_rate.per_second(),
-                lease_rate=self._measures.lease_rate.per_second(),
-                ack_rate=self._measures.ack_rate.per_second(),
-                total_leased=totals.leased,
-                total_acked=totals.acked,
-                total_nacked=totals.nacked,
-                total_expired=totals.expired,
-                total_dead=totals.dead,
-                total_redriven=totals.redriven,
-                total_dropped=totals.dropped,
-                duplicates=self._measures.duplicates.value,
-                dedup_window=queue_state.dedup.window_at(now) / NS,
-                dedup_ids=queue_state.dedup.count,
-                dedup_shortened=queue_state.dedup.shortened_to is not None,
-                wait_p50=self._measures.waits.quantile(0.5),
-                wait_p99=self._measures.waits.quantile(0.99),
-                hold_p50=self._measures.holds.quantile(0.5),
-                hold_p99=self._measures.holds.quantile(0.99),
-                orphans=self._checkpoint.orphans,
-                lag=max(0, self.log.end - queue_state.floor()),
-                paused=paused,
-                checkpoint_failures=self.checkpoints.failures,
-                checkpoint_failing_since=failing.since if failing else None,
-                checkpoint_error=failing.reason if failing else None,
-            )
 
     # Memory.
 
@@ -343,43 +425,64 @@ class Queue(QueueInspector):
         The log keeps messages that were just put, for all its queues, up to half of the limit that was set last;
         messages that are not written yet are always kept.
         """
-        return self._bodies.limit
+        return self.inspect.cache_limit
 
     @cache_limit.setter
     def cache_limit(self, limit: int) -> None:
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise InvalidArgument(f"cache_limit must be a whole number of at least 0, not {limit!r}")
-        with self._lock, self._whole:
-            self.log.limit_recent(limit // RECENT_PART)
-            self._bodies.limit = limit
-            self._bodies.shrink()
+        self.inspect.cache_limit = limit
 
     @property
     def cached_bytes(self) -> int:
         """Roughly how many bytes of memory bodies use, with the overhead of Python."""
-        return self._bodies.bytes + self.log.recent_bytes
+        return self.inspect.cached_bytes
 
     @property
     def cache_misses(self) -> int:
         """How many of the messages delivered since the opening had to be read from a segment."""
-        return self._bodies.misses
+        return self.inspect.cache_misses
 
     @property
     def cache_hits(self) -> int:
         """How many of the messages delivered since the opening were in memory."""
-        return max(0, self.queue_state.totals.leased - self._leased_before - self._bodies.misses)
+        return self.inspect.cache_hits
 
     def page_out(self) -> int:
         """Release the memory of every body that is on disk; return how many bytes of them were cached."""
-        with self._lock, self._whole:
-            freed = self._bodies.bytes
-            self._bodies.forget()
-            return freed + self.log.page_out()
+        return self.inspect.page_out()
 
-    def _dead_letter_queue(self) -> "Queue | None":
-        name = self.settings.dead_letter
-        return self._find_queue(name) if name is not None and not is_forwarded(name) else None
+    # Durability, and the end.
 
+    def sync(self) -> None:
+        """Return when all messages and events so far are on disk, whatever the flush mode."""
+        self._core.check_writable()
+        self.log.sync()
+        self._core.make_durable()
 
-def _is_sound(wait: Duration) -> bool:
-    return type(wait) in (int, float) and 0 < wait < 1e9  # type: ignore[operator]
+    def checkpoint(self) -> None:
+        """Save the state, so that the next opening replays less of the journal."""
+        self._core.checkpoint()
+
+    def tick(self) -> float | None:
+        """Do the background work that is due; return in how many seconds to call again, None if there is no more.
+
+        Also checks whether the application has begun to trace.
+        """
+        self._trace_if_enabled()
+        return self._ticker.tick()
+
+    def close(self) -> None:
+        """Save the state and close; idempotent. Leases continue: they are in the journal.
+
+        If the journal cannot be written (a full disk), the queue stays open, so that closing can be tried again.
+        """
+        self._core.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the queue was closed."""
+        return self._core.closed is not None
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The `extra` of log messages about this queue."""
+        return self._core.fields

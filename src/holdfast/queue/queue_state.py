@@ -1,14 +1,16 @@
 """Queue state machine: each message is ready, delayed, leased or moving; any other one has left the queue."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+from holdfast.log.log import Log
 from holdfast.log.record_batch import RecordSpan
 from holdfast.queue.attempts import AttemptLog, Failure
-from holdfast.queue.byte_accounting import PayloadSizes, SizedRanges, WeighedDelayed
+from holdfast.queue.byte_accounting import PayloadSizes
 from holdfast.queue.dedup import Dedup, Timeline
-from holdfast.queue.delayed import Delayed
+from holdfast.queue.delayed import Delayed, Entry, WeighedDelayed
 from holdfast.queue.events import (
     Acked,
     Dropped,
@@ -24,13 +26,26 @@ from holdfast.queue.events import (
     Truncated,
 )
 from holdfast.queue.lease import Lease, Leases
-from holdfast.queue.ready import Ready
+from holdfast.queue.ranges import SizedRanges, spans_of
+from holdfast.queue.ready import Pick, Ready
 from holdfast.state import State
 
-__all__ = ["TARGET_QUEUE_HEADER", "Move", "QueueState", "Totals", "available_key"]
+__all__ = ["TARGET_QUEUE_HEADER", "Held", "HeldMessages", "Move", "QueueState", "Totals", "available_key"]
 
 TARGET_QUEUE_HEADER = "holdfast-for"
 """The header of a message that is for one queue only, even if its log has several."""
+
+
+HeldMessages = Mapping[int, Collection[int]]
+"""Leased messages: their ids by the id of their lease."""
+
+
+class Held(NamedTuple):
+    """Messages that a lease holds."""
+
+    lease_id: int
+    lease: Lease
+    ids: set[int]
 
 
 class Move(NamedTuple):
@@ -61,12 +76,12 @@ class Totals:
 
 
 class QueueState:
-    """The state of one queue, changed only by new messages of its log (`enter`) and by events (`apply`).
+    """The state of one queue, changed only here: by new messages of its log (`enter`) and by events (`apply`).
 
     Both are idempotent where a crash may make them run again, and an event is applied even if those before it were
-    lost: the journal is authoritative. The queue's calls change the state on faster paths with the same result; a test
-    compares them. Invariant: a sequence below `scanned` is in at most one of ready, delayed, leases and moving. Used
-    with the queue's lock held.
+    lost: the journal is authoritative. `lease`, `ack_one` and the other methods for calls that know where a message is
+    have the same result as the event, and are faster; a test compares them. Invariant: a sequence below `scanned` is in
+    at most one of ready, delayed, leases and moving. Used with the queue's lock held.
     """
 
     def __init__(
@@ -100,15 +115,25 @@ class QueueState:
         )
         self.leases = Leases()
         self.failures = AttemptLog(state, prefix)
-        self.dedup = Dedup(state, prefix, dedup_window, dedup_limit, name, timeline)
+        self._new_dedup = partial(Dedup, state, prefix, dedup_window, dedup_limit, name, timeline)
+        self.dedup = self._new_dedup()
         self.moving: dict[int, Move] = {}
         self.totals = Totals()
 
     def enter(self, piece: RecordSpan, now: int) -> None:
         """Add new messages of the log. Damaged ones are left out."""
-        first, end = piece.first, piece.end
         if self.weights is not None:
-            self.weights.take(first, piece.sizes())
+            self.weights.take(piece.first, piece.sizes())
+        if piece.is_plain:
+            self.ready.plain.add(piece.first, piece.end)
+        else:
+            self._enter_options(piece, now)
+        self.scanned = piece.end
+        self.dedup.scanned = max(self.dedup.scanned, piece.end)
+
+    def _enter_options(self, piece: RecordSpan, now: int) -> None:
+        """Add new messages of which some have options, or are damaged."""
+        first, end = piece.first, piece.end
         dues, priorities, lost = piece.numbers("due"), piece.numbers("priority"), piece.lost()
         if (moved := piece.numbers("producer")) is not None:
             # A redriven message is for one of the queues on this log. The header is used only in a record that was
@@ -137,16 +162,33 @@ class QueueState:
                     self.delayed.add(due, sequence, priority)
                 else:
                     self.ready.add(priority, sequence, sequence + 1)
-        if end > self.dedup.scanned:
-            if ids := piece.strings("dedup"):
-                for sequence, key, time in zip(range(first, end), ids, piece.times(), strict=True):
-                    if key is not None and sequence >= self.dedup.scanned:
-                        self.dedup.note(key, sequence, time, now)
-            self.dedup.scanned = end
+        if end > self.dedup.scanned and (ids := piece.strings("dedup")):
+            for sequence, key, time in zip(range(first, end), ids, piece.times(), strict=True):
+                if key is not None and sequence >= self.dedup.scanned:
+                    self.dedup.note(key, sequence, time, now)
         if not self.expiring and piece.has("expiry"):
             self.expiring = True
             self.plain = False
-        self.scanned = end
+
+    def read(
+        self,
+        pieces: Iterable[RecordSpan],
+        now: int,
+        end: int,
+        after_piece: "Callable[[QueueState], None] | None" = None,
+    ) -> None:
+        """Add the messages of the log from `scanned` up to `end`: these pieces are what it has of them.
+
+        `after_piece` may make a checkpoint. It is not called for messages that leave nothing to save. A replay has
+        none: that would be ahead of the applied events.
+        """
+        if self.scanned < end:
+            for piece in pieces:
+                self.enter(piece, now)
+                if after_piece is not None and not self.plain:
+                    after_piece(self)
+            self.scanned = end
+            self.dedup.scanned = max(self.dedup.scanned, end)
 
     def fire(self, now: int) -> bool:
         """Make delayed messages ready that are due; return whether there were any."""
@@ -154,6 +196,121 @@ class QueueState:
         for _, sequence, priority in fired:
             self.ready.add(priority, sequence, sequence + 1)
         return bool(fired)
+
+    def fire_early(self, count: int) -> list[Entry]:
+        """Make the next delayed messages ready before they are due, and return them."""
+        early = self.delayed.take_first(count)
+        for _, sequence, priority in early:
+            self.ready.add(priority, sequence, sequence + 1)
+        return early
+
+    def delay_again(self, early: list[Entry]) -> None:
+        """Undo `fire_early`."""
+        for due, sequence, priority in early:
+            self.ready.remove(priority, sequence, sequence + 1)
+            self.delayed.add(due, sequence, priority)
+
+    def next_lease(self, now: int) -> int:
+        """Return the id of a lease that begins now: its time, unless that is not above the last id."""
+        return self.last_lease + 1 if self.last_lease >= now else now
+
+    def attempts_of(self, ids: list[int]) -> list[int] | None:
+        """Return the number of the next delivery of each message; None if it is the first one of all of them."""
+        if self.plain or not len(self.failures):
+            return None
+        return [failure.attempts + 1 if (failure := self.failures.get(id)) else 1 for id in ids]
+
+    def new_lease(self, now: int, expires: int, picks: list[Pick], attempts: list[int] | None) -> Leased:
+        """Return the event of a lease of these ready messages that begins now, with the number of each delivery."""
+        if attempts is None:
+            spans = [LeasedSpan(start, stop, priority, 1) for priority, start, stop in picks]
+        else:
+            spans = _spans_of(picks, attempts)
+        return Leased(now, self.next_lease(now), expires, spans)
+
+    def lease(self, event: Leased, picks: list[Pick]) -> None:
+        """Apply the event of a lease of ready messages, given by `Ready.pick`."""
+        for priority, start, stop in picks:
+            level = self.ready.levels[priority]
+            if level.first == start:
+                level.take_front(start, stop)
+            else:
+                level.remove(start, stop)
+        self.last_lease = event.lease
+        self.totals.leased += self.leases.begin(event)
+
+    def lease_one(self, lease_id: int, expires: int, sequence: int) -> None:
+        """Lease the first ready message without a priority or, if none is ready, the next one of the log."""
+        leases = self.leases
+        if sequence == self.scanned:  # just put: it need not be added to the ready set
+            self.scanned = self.dedup.scanned = sequence + 1
+        else:
+            self.ready.plain.take_front(sequence, sequence + 1)
+        self.last_lease = lease_id
+        if expires < leases.next_check or not leases.by_id:
+            leases.next_check = expires
+        leases.by_id[lease_id] = Lease(expires, {sequence})
+        leases.count += 1
+        self.totals.leased += 1
+
+    def ack_one(self, lease_id: int, lease: Lease, sequence: int) -> None:
+        """Acknowledge a message that this lease holds."""
+        leases = self.leases
+        if len(lease.left) == 1:
+            del leases.by_id[lease_id]
+        else:
+            lease.left.remove(sequence)
+        leases.count -= 1
+        if not self.plain:
+            self.failures.forget(sequence, sequence + 1)
+        self.totals.acked += 1
+
+    def held(self, parts: HeldMessages, lost: list[int]) -> list[Held]:
+        """Return which of these messages each lease holds; the others are added to `lost`."""
+        found: list[Held] = []
+        for lease_id, ids in parts.items():
+            wanted = ids if isinstance(ids, set) else set(ids)
+            lease = self.leases.by_id.get(lease_id)
+            if lease is None:
+                lost += sorted(wanted)
+            elif wanted <= lease.left:
+                if wanted:
+                    found.append(Held(lease_id, lease, wanted))
+            else:
+                lost += sorted(wanted - lease.left)
+                if held := wanted & lease.left:
+                    found.append(Held(lease_id, lease, held))
+        return found
+
+    def drop_held(self, found: list[Held], spans: list[tuple[int, int]]) -> None:
+        """Drop leased messages, in these spans. As `settle`, which has to search for their lease."""
+        for lease_id, _, ids in found:
+            self.leases.discard(lease_id, ids)
+        self._forget_dropped(spans)
+
+    def drop_waiting(self, spans: list[tuple[int, int]], delayed: list[Entry]) -> None:
+        """Drop messages that are ready or among these delayed ones. As `settle`, which has to search for them."""
+        self.delayed.leave_out(delayed)
+        for start, stop in spans:
+            self.ready.remove_anywhere(start, stop)
+        self._forget_dropped(spans)
+
+    def _forget_dropped(self, spans: list[tuple[int, int]]) -> None:
+        for start, stop in spans:
+            self.failures.forget(start, stop)
+            self.totals.dropped += stop - start
+
+    def removal(self, now: int, cause: str, reason: str, sequences: list[int], target: str | None) -> Event:
+        """Return the event that moves ready messages to the queue `target`, or drops them if it is None."""
+        if target is None:
+            return Dropped(now, cause, spans_of(sequences))
+        spans = [
+            LeasedSpan(start, stop, priority, 0)
+            for priority, level in enumerate(self.ready.levels)
+            for first, last in spans_of(sequences)
+            for start, stop in level.within(first, last)
+        ]
+        return Transferring(now, cause, reason, target, 0, spans)
 
     def refresh_fast_path(self) -> None:
         """Check whether the fast paths are possible again."""
@@ -169,21 +326,10 @@ class QueueState:
     def apply(self, event: Event) -> None:
         """Apply an event of the journal."""
         match event:
-            case Leased(_, lease_id, expires, spans):
-                self.fire(event.time)
-                lease = Lease(expires, set())
-                for span in spans:
-                    self._take(span)
-                    self.add_to_lease(lease, span)
-                self.totals.leased += len(lease.left)
-                self.leases.add(lease_id, lease)
-                self.last_lease = max(self.last_lease, lease_id)
+            case Leased():
+                self._apply_lease(event)
             case Acked(_, parts):
-                for lease_id, done in parts:
-                    for start, stop in done:
-                        self._leave(lease_id, start, stop)
-                        self.failures.forget(start, stop)
-                        self.totals.acked += stop - start
+                self._apply_acks(parts)
             case Extended(_, lease_id, expires):
                 self.leases.extend(lease_id, expires)
             case Requeued(time, cause, reason, lease_id, due, spans):
@@ -212,18 +358,19 @@ class QueueState:
             case Snapshot():
                 pass
 
-    def add_to_lease(self, lease: Lease, span: LeasedSpan) -> None:
-        """Add messages to a new lease."""
-        sequences = range(span.start, span.stop)
-        lease.left.update(sequences)
-        if span.attempt != 1:
-            if lease.attempts is None:
-                lease.attempts = {}
-            lease.attempts.update(dict.fromkeys(sequences, span.attempt))
-        if span.priority:
-            if lease.priorities is None:
-                lease.priorities = {}
-            lease.priorities.update(dict.fromkeys(sequences, span.priority))
+    def _apply_lease(self, event: Leased) -> None:
+        self.fire(event.time)
+        for span in event.spans:
+            self._take(span)
+        self.totals.leased += self.leases.begin(event)
+        self.last_lease = max(self.last_lease, event.lease)
+
+    def _apply_acks(self, parts: list[tuple[int, list[tuple[int, int]]]]) -> None:
+        for lease_id, done in parts:
+            for start, stop in done:
+                self._leave(lease_id, start, stop)
+                self.failures.forget(start, stop)
+                self.totals.acked += stop - start
 
     def give_back(self, time: int, cause: str, reason: str, lease_id: int, due: int, span: LeasedSpan) -> None:
         """Return messages of a lease, with one more failure unless they were only released."""
@@ -286,6 +433,43 @@ class QueueState:
         if self.moving:
             candidates.append(min(self.moving))
         return min(candidates)
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Restore the numbers of a checkpoint; its rows are restored in the sets."""
+        self.scanned = kept["scanned"]
+        self.expiring = kept["expiring"]
+        self.last_lease = kept["last_lease"]
+        self.totals = Totals(**kept["totals"])
+        self.plain = False  # until it is checked
+
+    def restart_dedup(self, put_at: Mapping[int, int]) -> Dedup:
+        """Start with an empty set of dedup ids, to be read from the log, and return it."""
+        self.dedup = self._new_dedup()
+        self.dedup.put_at.update(put_at)
+        return self.dedup
+
+    def recount_bytes(self, log: Log) -> None:
+        """If bytes are limited, read the payload sizes from the log, after a restart."""
+        if self.weights is not None:
+            floor = self.floor()
+            self.weights.begin(floor)
+            for piece in log.pieces(floor, min(self.scanned, log.reader.visible_end)):
+                self.weights.take(piece.first, piece.sizes())
+            self.weigh()
+
+    def count_before(self, sequence: int) -> int:
+        """Return how many messages are below a sequence; up to 4095 too many with very many delayed ones."""
+        return (
+            sum(level.count_before(sequence) for level in self.ready.levels)
+            + self.delayed.count_before(sequence)
+            + sum(one < sequence for lease in self.leases.by_id.values() for one in lease.left)
+            + sum(one < sequence for one in self.moving)
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many messages are ready or delayed."""
+        return self.ready.count + self.delayed.count
 
     @property
     def waiting_bytes(self) -> int:
@@ -425,6 +609,19 @@ class QueueState:
 def available_key(prefix: bytes, priority: int, low: int) -> bytes:
     """Return the key of a chunk of the ready index."""
     return prefix + bytes((priority,)) + low.to_bytes(8, "big")
+
+
+def _spans_of(picks: list[Pick], attempts: list[int]) -> list[LeasedSpan]:
+    """Return these messages as spans of equal priority and number of deliveries."""
+    spans: list[LeasedSpan] = []
+    numbers = iter(attempts)
+    for priority, start, stop in picks:
+        for id, attempt in zip(range(start, stop), numbers, strict=False):
+            if spans and spans[-1].stop == id and spans[-1][2:] == (priority, attempt):
+                spans[-1] = LeasedSpan(spans[-1].start, id + 1, priority, attempt)
+            else:
+                spans.append(LeasedSpan(id, id + 1, priority, attempt))
+    return spans
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

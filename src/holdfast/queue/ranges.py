@@ -5,7 +5,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from operator import le, lt
 
-__all__ = ["Ranges", "spans_of"]
+from holdfast.queue.byte_accounting import PayloadSizes
+
+__all__ = ["Ranges", "SizedRanges", "spans_of"]
 
 RESTORED_CHUNKS = 64
 """Chunks that are kept in memory when a set is restored."""
@@ -363,6 +365,47 @@ class Ranges:
         del self._lows[index]
         if chunk.saved:
             self._gone.append(chunk.low)
+
+
+class SizedRanges(Ranges):
+    """An ordered set of sequences that counts their payload bytes."""
+
+    __slots__ = ("bytes", "weights")
+
+    def __init__(self, load: Callable[[int], bytes] | None, weights: PayloadSizes) -> None:
+        super().__init__(load)
+        self.weights = weights
+        self.bytes = 0
+
+    def add(self, start: int, stop: int) -> None:
+        """As `Ranges.add`, which first calls `remove` for sequences that are in the set already."""
+        if start < stop:
+            self.bytes += self.weights.between(start, stop)
+            super().add(start, stop)
+
+    def extend(self, starts: list[int], stops: list[int]) -> None:
+        """As `Ranges.extend`."""
+        if not self.count or starts[0] > self.last + 1:  # otherwise `add` is called for each
+            self.bytes += sum(map(self.weights.between, starts, stops))
+        super().extend(starts, stops)
+
+    def remove(self, start: int, stop: int) -> int:
+        """As `Ranges.remove`."""
+        self.bytes -= sum(self.weights.between(*span) for span in self.within(start, stop))
+        return super().remove(start, stop)
+
+    def take_front(self, start: int, stop: int) -> None:
+        """As `Ranges.take_front`."""
+        self.remove(start, stop)
+
+    def clear(self) -> None:
+        """As `Ranges.clear`."""
+        self.bytes = 0
+        super().clear()
+
+    def weigh(self) -> None:
+        """Count the bytes again: the set was restored before the sizes were known."""
+        self.bytes = sum(self.weights.between(*span) for span in self)
 
 
 def _unpack(value: bytes) -> "tuple[array[int], array[int]]":

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from holdfast.queue.byte_accounting import PayloadSizes, SizedRanges
-from holdfast.queue.ranges import Ranges
+from holdfast.queue.byte_accounting import PayloadSizes
+from holdfast.queue.ranges import Ranges, SizedRanges
 
-__all__ = ["PRIORITIES", "Ready"]
+__all__ = ["PRIORITIES", "Pick", "Ready"]
 
 PRIORITIES = 256
 _COMMON = 10
@@ -92,10 +92,10 @@ class Ready:
         `starved` returns whether the message of a sequence has waited too long: such messages come first, oldest first,
         whatever their priority. None disables this.
         """
-        if not self.has_priorities:
-            return [(0, start, stop) for start, stop in self.plain.front(limit)]
-        used = [priority for priority in range(len(self.levels) - 1, -1, -1) if self.levels[priority].count]
-        self.has_priorities = used not in ([], [0])
+        used = [0]
+        if self.has_priorities:
+            used = [priority for priority in range(len(self.levels) - 1, -1, -1) if self.levels[priority].count]
+            self.has_priorities = used not in ([], [0])
         if len(used) <= 1 or starved is None or not any(starved(self.levels[priority].first) for priority in used):
             picks: list[Pick] = []
             for priority in used:

@@ -10,7 +10,7 @@ from holdfast.base.clock import NS, Duration, duration_ns
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.names import abbreviate, check_name
 
-__all__ = ["OVERFLOWS", "Backoff", "QueueSettings", "asdict_shallow", "from_json", "positive_ns", "to_json"]
+__all__ = ["OVERFLOWS", "Backoff", "QueueSettings", "asdict_shallow", "from_json", "to_json"]
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -167,11 +167,3 @@ def from_json(kept: dict[str, Any]) -> dict[str, Any]:
     if isinstance(kept.get("backoff"), dict):
         kept = {**kept, "backoff": replace(Backoff(), **kept["backoff"])}
     return kept
-
-
-def positive_ns(value: Duration, what: str) -> int:
-    """Return a duration in nanoseconds, which must not be zero."""
-    nanoseconds = duration_ns(value, what)
-    if nanoseconds == 0:
-        raise InvalidArgument(f"{what} must be more than zero")
-    return nanoseconds

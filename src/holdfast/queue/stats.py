@@ -94,6 +94,11 @@ class LeaseInfo:
     expires_at: int
     """When it expires, in nanoseconds since 1970."""
 
+    @property
+    def count(self) -> int:
+        """How many messages it holds."""
+        return len(self.ids)
+
 
 @dataclass(frozen=True, slots=True)
 class Preview:

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, Span, SpanKind, Tracer, TracerProvider
 
-__all__ = ["TracedQueue", "context_of", "follow"]
+__all__ = ["TracedCalls", "context_of", "follow"]
 
 PARENT = "traceparent"
 STATE = "tracestate"
 """Headers of a message, as defined by W3C's Trace Context."""
 LINKS_MAX = 128
 """The most producers that a span is linked to; exporters drop further links anyway."""
+_WRAPPED = ("put", "put_many", "put_counted", "lease", "get", "ack")
+"""Methods of a queue that put, deliver and settle messages. Deliveries and the others settle by `Queue.settler`."""
 
 
 class Carrier(Protocol):
@@ -45,7 +47,7 @@ def follow(queue: Queue, provider: "TracerProvider | None" = None) -> bool:
     A queue checks for the application's provider when it is opened and at each tick: call this to enable it at once.
     """
     if provider is None:
-        if isinstance(queue, TracedQueue):
+        if queue.is_traced:
             return True
         # An application that traces has imported it. For others it is not loaded, even if it is installed.
         trace = sys.modules.get("opentelemetry.trace")
@@ -56,8 +58,7 @@ def follow(queue: Queue, provider: "TracerProvider | None" = None) -> bool:
         if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
             return False
         assert provider is not None
-    queue._tracer = provider.get_tracer("holdfast")  # type: ignore[attr-defined]
-    queue.__class__ = TracedQueue
+    _wrap(queue, TracedCalls(queue, provider.get_tracer("holdfast")))
     return True
 
 
@@ -66,14 +67,16 @@ def context_of(message: Carrier) -> "Context":
     return _context_in(message.headers)
 
 
-class TracedQueue(Queue):
-    """A queue that creates spans. `follow` turns a queue into one, so that other queues need no checks.
+class TracedCalls:
+    """Calls of a queue that create spans. `follow` wraps the queue's own, so that other queues need no checks.
 
     A put is a span of kind producer whose context is added to the messages, unless they have one. Receiving and
     settling are spans that are linked to those of the producers.
     """
 
-    _tracer: "Tracer"
+    def __init__(self, queue: Queue, tracer: "Tracer") -> None:
+        self._queue = queue
+        self._tracer = tracer
 
     def put(
         self,
@@ -86,25 +89,29 @@ class TracedQueue(Queue):
         dedup: str | bytes | None = None,
     ) -> int:
         """As `Queue.put`."""
-        if self.carries_later:
-            return super().put(payload, key, headers, delay, priority, ttl, dedup)
+        if self._queue.carries_later:
+            return self._queue.intake.put(payload, key, headers, delay, priority, ttl, dedup)
         return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
 
+    def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
+        """As `Queue.put_many`."""
+        return self.put_counted(messages)[0]
+
     def put_counted(self, messages: Iterable[bytes | Message]) -> tuple[Sequence[int], int]:
-        """As `Queue.put_counted`, which `put_many` is made of."""
+        """As `Queue.put_counted`."""
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         messages = list(messages)
-        if self.carries_later or not messages:
-            return super().put_counted(messages)
+        if self._queue.carries_later or not messages:
+            return self._queue.intake.put_counted(messages)
         traced = [one for one in messages if isinstance(one, Message) and one.headers and PARENT in one.headers]
         with self._span(
             "put", "send", SpanKind.PRODUCER, len(messages), _links(one.headers or {} for one in traced)
         ) as span:
             context: dict[str, str] = {}
             TraceContextTextMapPropagator().inject(context)
-            ids, known = super().put_counted([_carrying(one, context) for one in messages])
+            ids, known = self._queue.intake.put_counted([_carrying(one, context) for one in messages])
             if len(ids) == 1 and ids[0] >= 0:  # in a transaction it has none yet
                 span.set_attribute("messaging.message.id", str(ids[0]))
             return ids, known
@@ -121,12 +128,16 @@ class TracedQueue(Queue):
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
         begin = time.time_ns()
-        deliveries = super().lease(count, lease=lease, wait=wait, most_bytes=most_bytes)
-        if deliveries and not self.carries_later:
+        deliveries = self._queue.dispatcher.lease(count, lease=lease, wait=wait, most_bytes=most_bytes)
+        if deliveries and not self._queue.carries_later:
             links = _links(delivery.headers for delivery in deliveries)
             attributes = self._attributes("receive", "receive", len(deliveries))
             span = self._tracer.start_span(
-                f"receive {self.name}", kind=SpanKind.CONSUMER, attributes=attributes, links=links, start_time=begin
+                f"receive {self._queue.name}",
+                kind=SpanKind.CONSUMER,
+                attributes=attributes,
+                links=links,
+                start_time=begin,
             )
             if len(deliveries) == 1:
                 span.set_attribute("messaging.message.id", str(deliveries[0].id))
@@ -142,23 +153,27 @@ class TracedQueue(Queue):
         """As `Queue.ack`."""
         deliveries = listed(deliveries)
         with self._settling("ack", deliveries):
-            super().ack(deliveries)
+            self._queue.settlement.ack(deliveries)
 
     def ack_one(self, delivery: Delivery) -> bool:
-        """As `Queue.ack_one`."""
+        """As `Settlement.ack_one`."""
         with self._settling("ack", [delivery]):
-            return super().ack_one(delivery)
+            return self._queue.settlement.ack_one(delivery)
 
     def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
-        """As `Queue.try_nack`."""
+        """As `Settlement.try_nack`."""
         with self._settling("nack", deliveries) as span:
             span.set_attribute("holdfast.reason", str(reason))
-            return super().try_nack(deliveries, reason, delay)
+            return self._queue.settlement.try_nack(deliveries, reason, delay)
 
     def try_release(self, deliveries: list[Delivery]) -> list[int]:
-        """As `Queue.try_release`."""
+        """As `Settlement.try_release`."""
         with self._settling("release", deliveries):
-            return super().try_release(deliveries)
+            return self._queue.settlement.try_release(deliveries)
+
+    def try_extend(self, deliveries: list[Delivery], duration: Duration | None) -> list[int]:
+        """As `Settlement.try_extend`, without a span: nothing is settled."""
+        return self._queue.settlement.try_extend(deliveries, duration)
 
     def _settling(self, operation: str, deliveries: list[Delivery]) -> "AbstractContextManager[Span]":
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
@@ -173,19 +188,26 @@ class TracedQueue(Queue):
         attributes = self._attributes(operation, type, count)
         if message is not None:
             attributes["messaging.message.id"] = message
-        name = f"{'put' if type == 'send' else type} {self.name}"
+        name = f"{'put' if type == 'send' else type} {self._queue.name}"
         return self._tracer.start_as_current_span(name, kind=kind, attributes=attributes, links=links)
 
     def _attributes(self, operation: str, type: str, count: int) -> dict[str, str | int]:
         found: dict[str, str | int] = {
             "messaging.system": "holdfast",
-            "messaging.destination.name": self.name,
+            "messaging.destination.name": self._queue.name,
             "messaging.operation.name": operation,
             "messaging.operation.type": type,
         }
         if count != 1:
             found["messaging.batch.message_count"] = count
         return found
+
+
+def _wrap(queue: Queue, calls: TracedCalls) -> None:
+    """Let the calls of users go through these, which call the parts of the queue."""
+    vars(queue).update({name: getattr(calls, name) for name in _WRAPPED})
+    queue.settler = calls
+    queue.is_traced = True
 
 
 def _carrying(message: bytes | Message, context: dict[str, str]) -> bytes | Message:

@@ -1,24 +1,26 @@
 """Transfer of messages to another queue: the copy is durable before the original is removed, and written once."""
 
-import contextlib
 import logging
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from holdfast.base.clock import NS
-from holdfast.base.errors import HoldfastError, NotFound, StorageError
+from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.log.batch import ColumnValue
 from holdfast.log.log import Log
 from holdfast.log.record import HeaderValue, headers_size
-from holdfast.queue.dead_letter_forwarder import ForwardedLetter, is_forwarded
-from holdfast.queue.dispatcher import LONGEST_SLEEP_S, Core
+from holdfast.queue.body_cache import BodyCache
+from holdfast.queue.dead_letter_forwarder import ForwardedLetter, Forwarder, is_forwarded
 from holdfast.queue.events import Dropped, LeasedSpan, Transferring
-from holdfast.queue.lease import NEVER
 from holdfast.queue.messages import DeadLetter, PeekedMessage
-from holdfast.queue.queue_core import CHECKPOINT_VALUES, SWEEP_S
+from holdfast.queue.queue_core import QueueCore
 from holdfast.queue.queue_state import TARGET_QUEUE_HEADER, Move
 from holdfast.queue.ranges import spans_of
 
-__all__ = ["DEATH", "Transfers", "dead_letter_of"]
+if TYPE_CHECKING:
+    from holdfast.queue.queue import Queue
+
+__all__ = ["DEATH", "Transfers", "dead_letter_of", "is_dead_letter_of", "reach"]
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -26,39 +28,72 @@ DEATH = "holdfast-dead-"
 """Prefix of the headers that are added to dead letters."""
 REDRIVEN = "holdfast-redriven"
 """The header that counts how often a message was moved back from the dead letters."""
-CHECKPOINT_BYTES = 8 << 20
-"""Journal bytes after which a checkpoint is made, so that opening after a kill replays little."""
-CHECKPOINT_INTERVAL_S = 30.0
-_RETRY_S = 1.0
-_SOON_S = 0.01
-"""The shortest wait for the next expiry: messages that expire at about the same time are dropped together."""
-_BATCH = 1000
+BATCH = 1000
 _BATCH_BYTES = 4 << 20
 _LOOKED_AT = 10_000
 """How many dead letters are checked at a time with the lock held, if few of them match."""
 
 
-class Transfers(Core):
-    """The part of a queue that moves messages to other queues.
+class Transfers:
+    """Moves messages of a queue to other queues. Owns its lock, and what is known of moves that are not confirmed.
 
     A move is in the journal before it begins, so after a crash it is finished. The copy in the target has the time of
     the move and the message's sequence (the columns `producer` and `number`), which show whether it has arrived: it is
-    never written twice. A forwarder outside of the store may get a dead letter again, marked as `doubtful`. `_mover` is
-    held while messages are copied.
+    never written twice. A forwarder outside of the store may get a dead letter again, marked as `doubtful`.
     """
 
-    _swept_to = -1
-    """How far the log was scanned at the last tick."""
-    _next_overdue = NEVER
-    """When the next waiting message expires."""
+    def __init__(
+        self,
+        core: QueueCore,
+        *,
+        open_queue: "Callable[..., Queue]",
+        find_queue: "Callable[[str], Queue | None]",
+        find_forwarder: Callable[[str], Forwarder | None],
+    ) -> None:
+        self.in_background = False
+        """Whether only the background moves dead letters: for callers that must not wait for a disk."""
+        self._core = core
+        self._open_queue = open_queue
+        self._find_queue = find_queue
+        self._find_forwarder = find_forwarder
+        self._mover = threading.Lock()
+        """Held, also during syncs, while messages are copied: one thread at a time. Before the queue's lock."""
+        self._background_notified = False
+        """With `in_background`: whether the ticker was woken for the messages that are moving."""
+        self._doubtful = False
+        """Whether a move may have reached its target without being confirmed."""
+        self._handed_over: set[int] = set()
+        """Messages that a forwarder may have received without confirming it."""
+        self._reset()
+        core.start_transfers = self.start
+        core.on_reload = self._reset
 
-    def _start_transfers(self) -> None:
+    def _reset(self) -> None:
+        """Begin with the moves of a state that was just loaded: it is unknown which of them have arrived."""
+        moving = self._core.state.moving
+        self._doubtful, self._handed_over = bool(moving), set(moving)
+
+    def detach_after_fork(self) -> None:
+        """Replace the lock, which a thread of the parent may hold."""
+        self._mover = threading.Lock()
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether messages are being moved."""
+        return bool(self._core.state.moving)
+
+    def start_if_moving(self) -> None:
+        """As `start`, if there are moving messages."""
+        if self._core.state.moving:
+            self.start()
+
+    def start(self) -> None:
         """Copy moving messages to their targets now, or wake the ticker to do so."""
-        if not self.carries_later:
+        if not self.in_background:
             self.carry()
         elif not self._background_notified:
             self._background_notified = True
-            self._wake_ticker()
+            self._core.alarm.wake()
 
     def carry(self, *, wait: bool = True) -> None:
         """Copy moving messages to their targets, and remove them here. After an error the ticker tries again.
@@ -80,16 +115,17 @@ class Transfers(Core):
 
     def _carry(self) -> None:
         self._background_notified = False
-        with self._lock, self._whole:
-            if self._journal.broken:  # the moving messages are unknown until `_look` loads the state again
+        core = self._core
+        with core.lock, core.section:
+            if core.journal.broken:  # the moving messages are unknown until the state is loaded again
                 return
-            moving = dict(self.queue_state.moving)
+            moving = dict(core.state.moving)
         problem: HoldfastError | None = None
         # Set first, so that it stays set if this is cut off: it is then unknown which of them have arrived.
-        doubtful, self._doubtful_moves = self._doubtful_moves, True
+        doubtful, self._doubtful = self._doubtful, True
         try:
             # The moves must be durable before the copies: otherwise a crash could duplicate messages.
-            self._settle_journal()
+            core.make_durable()
             for target in sorted({move.target for move in moving.values()}):
                 leaving = {at: move for at, move in moving.items() if move.target == target}
                 try:
@@ -101,75 +137,18 @@ class Transfers(Core):
                     problem = error
         except HoldfastError as error:
             problem = error
-        self._doubtful_moves = problem is not None
+        self._doubtful = problem is not None
         if problem is not None:
             self._background_notified = True  # the ticker tries again
             level = logging.INFO if isinstance(problem, NotFound) else logging.WARNING  # a forwarder may be set later
             logger.log(
                 level,
                 "messages not moved yet, will retry: queue=%s count=%d reason=%s",
-                self.name,
+                core.name,
                 len(moving),
                 problem,
-                extra=self.fields,
+                extra=core.fields,
             )
-
-    def tick(self) -> float | None:
-        """Do the background work that is due; return in how many seconds to call again, None if there is no more."""
-        if self.read_only:
-            return None
-        with self._lock, self._whole:
-            if self._closed is not None:
-                return None
-            now = self._now()
-            pending_block = self._look(now)
-            timed = self._ttl_ns is not None or self.queue_state.expiring
-            self._next_overdue = self._sweep_overdue(now) if timed else NEVER
-            waits = self._until_next(now)
-            if self._journal.pending:
-                self._journal.flush()
-                waits.append(self._journal.log.settings.flush.interval_ns / NS)
-            else:
-                self._background_idle = not waits or self._journal.log.settings.flush.mode != "sync"
-            self._tick_at = now + round(min(waits) * NS) if waits else NEVER
-        self._journal.commit(pending_block)
-        if self.queue_state.moving:
-            self.carry()
-        more = self._journal.log.tick()
-        return min([*waits, *([more] if more is not None else [])], default=None)
-
-    def _until_next(self, now: int) -> list[float]:
-        queue_state = self.queue_state
-        waits = []
-        if self._journal.since_checkpoint or queue_state.unsaved:
-            moment = self._clock.monotonic()
-            if self._checkpoint_at is None:
-                self._checkpoint_at = moment + CHECKPOINT_INTERVAL_S
-            if (
-                moment >= self._checkpoint_at
-                or self._journal.since_checkpoint > CHECKPOINT_BYTES
-                or queue_state.unsaved > CHECKPOINT_VALUES
-            ):
-                if not (pause := self.checkpoints.wait(moment)):
-                    with contextlib.suppress(StorageError):
-                        self._recover_and_save()
-                    queue_state, pause = self.queue_state, self.checkpoints.wait(moment)
-                if self.checkpoints.failing:
-                    waits.append(pause)
-            else:
-                waits.append(self._checkpoint_at - moment)
-        if (left := queue_state.leases.due_in(now)) is not None:
-            waits.append(min(left / NS, LONGEST_SLEEP_S))
-        expires = self._ttl_ns is not None or queue_state.expiring
-        # New messages may have been delivered by now: then one more check is enough, and not one with each put.
-        if (expires and queue_state.ready) or (self._may_leave and queue_state.scanned != self._swept_to):
-            waits.append(min(SWEEP_S, max(_SOON_S, (self._next_overdue - now) / NS)))
-        self._swept_to = queue_state.scanned
-        if queue_state.moving:
-            waits.append(_RETRY_S)
-        if (self._waiters.listeners or self._may_leave) and (due := queue_state.delayed.next_due) is not None:
-            waits.append(max(0.0, min((due - now) / NS, LONGEST_SLEEP_S)))
-        return waits
 
     def _carry_to(self, name: str, leaving: dict[int, Move], doubtful: bool) -> None:
         target = self._find_queue(name)
@@ -178,12 +157,12 @@ class Transfers(Core):
             target = self._open_queue(name) if is_home else self._open_queue(name, dead_letter=None, max_attempts=None)
         if doubtful:
             target.log.sync()  # an interrupted move may have left copies there that are not visible yet
-        arrived = _arrived(target.log, self.name, leaving) if doubtful else set()
+        arrived = _arrived(target.log, self._core.name, leaving) if doubtful else set()
         waiting = sorted(leaving.keys() - arrived)
         while waiting:
             payloads: list[bytes] = []
             extras: list[ColumnValue] = []
-            with self._lock, self._whole:
+            with self._core.lock, self._core.section:
                 done = self._add_copies(waiting, leaving, payloads, extras)
             if payloads:
                 pending_block, _, _ = target.log.gather(payloads, extras, 0, limited=False)
@@ -202,11 +181,11 @@ class Transfers(Core):
         waiting = sorted(leaving)
         while waiting:
             forwarded: list[ForwardedLetter] = []
-            with self._lock, self._whole:
+            with self._core.lock, self._core.section:
                 done = self._add_forwarded(waiting, leaving, forwarded)
             if forwarded:
                 self._handed_over.update(one.id for one in forwarded)
-                forwarder(self.name, target, forwarded)
+                forwarder(self._core.name, target, forwarded)
                 self._handed_over.difference_update(one.id for one in forwarded)
             self._arrive(waiting[:done])
             del waiting[:done]
@@ -218,7 +197,7 @@ class Transfers(Core):
     ) -> int:
         """Add the copies of the first messages for another queue; return how many messages were processed."""
         done, size = 0, 0
-        while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
+        while done < len(waiting) and done < BATCH and size < _BATCH_BYTES:
             size += self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
             done += 1
         return done
@@ -226,7 +205,7 @@ class Transfers(Core):
     def _add_forwarded(self, waiting: list[int], leaving: dict[int, Move], forwarded: list[ForwardedLetter]) -> int:
         """Add the first messages for a forwarder; return how many messages were processed."""
         done, size = 0, 0
-        while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
+        while done < len(waiting) and done < BATCH and size < _BATCH_BYTES:
             if (one := self._forwarded(waiting[done], leaving[waiting[done]])) is not None:
                 forwarded.append(one)
                 size += len(one.payload)
@@ -234,10 +213,13 @@ class Transfers(Core):
         return done
 
     def _forwarded(self, sequence: int, move: Move) -> ForwardedLetter | None:
-        page = self._bodies.page(sequence)
+        page = self._core.bodies.page(sequence)
         if page is None:
             logger.error(
-                "unreadable message dropped, not moved: queue=%s id=%d", self.name, sequence, extra=self.fields
+                "unreadable message dropped, not moved: queue=%s id=%d",
+                self._core.name,
+                sequence,
+                extra=self._core.fields,
             )
             return None
         index = sequence - page.first
@@ -258,17 +240,21 @@ class Transfers(Core):
         )
 
     def _arrive(self, sequences: list[int]) -> None:
-        with self._lock, self._whole:
-            hold = [sequence for sequence in sequences if sequence in self.queue_state.moving]
-            pending_block = self._decide([Dropped(self._now(), "moved", spans_of(hold))]) if hold else None
-        self._commit(pending_block)
+        core = self._core
+        with core.lock, core.section:
+            hold = [sequence for sequence in sequences if sequence in core.state.moving]
+            pending_block = core.apply([Dropped(core.now(), "moved", spans_of(hold))]) if hold else None
+        core.commit(pending_block)
 
     def _add_copy(self, sequence: int, move: Move, payloads: list[bytes], extras: list[ColumnValue]) -> int:
         """Add the copy of a message for another queue; return its size in bytes."""
-        page = self._bodies.page(sequence)
+        page = self._core.bodies.page(sequence)
         if page is None:
             logger.error(
-                "unreadable message dropped, not moved: queue=%s id=%d", self.name, sequence, extra=self.fields
+                "unreadable message dropped, not moved: queue=%s id=%d",
+                self._core.name,
+                sequence,
+                extra=self._core.fields,
             )
             return 0
         index = sequence - page.first
@@ -293,7 +279,7 @@ class Transfers(Core):
 
     def _death(self, sequence: int, move: Move, enqueued_at: int) -> dict[str, HeaderValue]:
         facts: dict[str, object] = {
-            "queue": self.name,
+            "queue": self._core.name,
             "id": sequence,
             "cause": move.cause,
             "reason": move.reason,
@@ -315,20 +301,20 @@ class Transfers(Core):
 
         Those that fail again meanwhile stay: otherwise a consumer that fails at once would keep this running forever.
         """
+        core = self._core
         count = 0
-        start, stop = self._reach(ids)
+        start, stop = reach(core.log, ids)
         place: tuple[int, int] | None = None
         while place is None or place[0] >= 0:
-            with self._lock, self._whole:
-                now = self._now()
-                self._look(now)
-                if place is None:  # after `_look`, which may add levels for higher priorities
-                    place = len(self.queue_state.ready.levels) - 1, start
+            with core.lock, core.turn() as turn:
+                if place is None:  # entering may have added levels for higher priorities
+                    place = len(core.state.ready.levels) - 1, start
                 spans, place = self._dead_letters_of(home, ids, place, start, stop)
-                pending_block = self._decide([Transferring(now, "redriven", "", home, 0, spans)]) if spans else None
+                if spans:
+                    turn.apply([Transferring(turn.now, "redriven", "", home, 0, spans)])
             if spans:
-                self._commit(pending_block)
-                self._start_transfers()
+                core.commit(turn.pending_block)
+                self.start()
                 count += len(spans)
         return count
 
@@ -339,8 +325,8 @@ class Transfers(Core):
         priority, at = place
         spans: list[LeasedSpan] = []
         looked = 0
-        while priority >= 0 and len(spans) < _BATCH and looked < _LOOKED_AT:
-            found = self.queue_state.ready.level(priority).following(at, _BATCH - len(spans))
+        while priority >= 0 and len(spans) < BATCH and looked < _LOOKED_AT:
+            found = self._core.state.ready.level(priority).following(at, BATCH - len(spans))
             ready = [one for first, end in found for one in range(first, min(end, stop))]
             if not ready:
                 priority, at = priority - 1, start
@@ -350,18 +336,20 @@ class Transfers(Core):
             spans += [
                 LeasedSpan(one, one + 1, priority, 0)
                 for one in ready
-                if (ids is None or one in ids) and self._is_of(one, home)
+                if (ids is None or one in ids) and is_dead_letter_of(self._core.bodies, one, home)
             ]
         return spans, (priority, at)
 
-    def _reach(self, ids: set[int] | None) -> tuple[int, int]:
-        """Return the range of sequences of these dead letters, up to the present end of the log."""
-        end = self.log.visible_end
-        return (0, end) if ids is None else (min(ids, default=end), min(end, max(ids, default=-1) + 1))
 
-    def _is_of(self, sequence: int, home: str) -> bool:
-        """Return whether a dead letter is from the queue of this name. Called with the lock held."""
-        return self._bodies.headers(sequence).get(DEATH + "queue", home) == home
+def reach(log: Log, ids: set[int] | None) -> tuple[int, int]:
+    """Return the range of sequences of these dead letters, up to the present end of the log."""
+    end = log.reader.visible_end
+    return (0, end) if ids is None else (min(ids, default=end), min(end, max(ids, default=-1) + 1))
+
+
+def is_dead_letter_of(bodies: BodyCache, sequence: int, home: str) -> bool:
+    """Return whether a dead letter is from the queue of this name. Called with the lock held."""
+    return bodies.headers(sequence).get(DEATH + "queue", home) == home
 
 
 def _arrived(log: Log, origin: str, leaving: dict[int, Move]) -> set[int]:
@@ -371,7 +359,7 @@ def _arrived(log: Log, origin: str, leaving: dict[int, Move]) -> set[int]:
     wanted = {(move.time, sequence) for sequence, move in leaving.items()}
     since = log.sequence_at(min(move.time for move in leaving.values()))
     found: set[int] = set()
-    for piece in log.pieces(since, log.visible_end):
+    for piece in log.pieces(since, log.reader.visible_end):
         producers, numbers = piece.numbers("producer"), piece.numbers("number")
         if producers is None or numbers is None:
             continue

@@ -67,9 +67,9 @@ class WaitQueue:
             self.signals += 1
             if self.line and not self._abandoned:
                 self._notify_first()
-        self.on_signal()
         if self.listeners:
             self.tell()
+        self.on_signal()
 
     def tell(self) -> None:
         """Call the listeners. A listener that fails is logged, and does not fail the put."""

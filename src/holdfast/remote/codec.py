@@ -10,14 +10,16 @@ from holdfast.base.clock import NS, Duration, Instant, duration_ns, instant_ns
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.json_payload import bytes_of, json_bytes
 from holdfast.base.units import iso_time
-from holdfast.log import Damage, Headers, Message, Record
+from holdfast.log import Damage, Flush, Headers, Message, Record, Retention, Roll
 from holdfast.log.record import NO_HEADERS, as_bytes
+from holdfast.log.settings import LogSettings
 from holdfast.queue import DeadLetter, PeekedMessage
 
 __all__ = [
     "damage_from",
     "headers_from",
     "letter_from",
+    "log_settings_from",
     "made",
     "message_json",
     "record_from",
@@ -121,14 +123,27 @@ def record_from(one: Mapping[str, Any]) -> Record:
     )
 
 
+def log_settings_from(content: Mapping[str, Any]) -> LogSettings:
+    """Return the settings of a log from JSON; a setting that the server does not report has its default."""
+    given: dict[str, Any] = {
+        name: content[name]
+        for name in ("index_interval", "verify_on_open", "max_message", "compression")
+        if name in content
+    }
+    if "flush_bytes" in content:
+        given["flush"] = Flush(content["flush"], content["flush_bytes"], round(content["flush_interval"] * NS))
+        interval = content["roll_interval"]
+        given["roll"] = Roll(
+            content["roll_bytes"], None if interval is None else round(interval * NS), content["roll_records"]
+        )
+    if content.get("retention") is not None:
+        given["retention"] = made(Retention, content["retention"])
+    return LogSettings(**given)
+
+
 def damage_from(one: Any) -> Damage:
     """Return a damage report from JSON; if only its text is known, that is what it shows."""
-    return made(Damage, one) if isinstance(one, Mapping) else _TextDamage("", 0, 0, str(one))
-
-
-class _TextDamage(Damage):
-    def __str__(self) -> str:
-        return self.reason
+    return made(Damage, one) if isinstance(one, Mapping) else Damage("", 0, 0, str(one))
 
 
 def made(kind: type[T], content: Mapping[str, Any], **more: Any) -> T:

@@ -1,7 +1,6 @@
 """Remote logs: append, read and maintenance with the interface of `holdfast.Log`, and tailers."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,24 +20,17 @@ from holdfast.log import (
     Verification,
 )
 from holdfast.log.consumer_offsets import QUEUE, Position
-from holdfast.log.settings import MESSAGE_MAX
-from holdfast.remote.codec import damage_from, made, message_json, record_from, seconds, time_text
+from holdfast.log.settings import LogSettings
+from holdfast.remote.codec import damage_from, log_settings_from, made, message_json, record_from, seconds, time_text
 from holdfast.remote.errors import Refused
 from holdfast.remote.http_client import HttpClient, path_of
 
-__all__ = ["LogLimits", "RemoteLog", "RemotePositions", "RemoteTailer"]
+__all__ = ["RemoteLog", "RemotePositions", "RemoteTailer"]
 
 _PAGE = 500
 """Most records of one request."""
 _WAIT_S = 25.0
 """The longest that one request waits for a record; a longer wait is several requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogLimits:
-    """The settings of a log that a client knows: only its largest message."""
-
-    max_message: int
 
 
 class RemoteLog:
@@ -58,13 +50,15 @@ class RemoteLog:
         return dict(self._wire.get(self._path))
 
     @property
-    def settings(self) -> LogLimits:
-        """The largest message of the log; the default if this user may not see the log."""
+    def settings(self) -> LogSettings:
+        """The settings with which the server has opened the log; the defaults if it has not, or this user may not ask.
+
+        Each use is a request.
+        """
         try:
-            given = self.describe().get("settings") or {}
-        except Refused:  # a user of the queue may lack the permission for its log
-            given = {}
-        return LogLimits(max_message=given.get("max_message") or MESSAGE_MAX)
+            return log_settings_from(self.describe().get("settings") or {})
+        except (NotFound, Refused):  # a user of the queue may lack the permission for its log
+            return LogSettings()
 
     @property
     def start(self) -> int:
@@ -148,9 +142,13 @@ class RemoteLog:
             if deadline is not None and self.clock.monotonic() >= deadline:
                 return False
 
-    def sequence_at(self, when: Instant) -> int:
-        """Return the first sequence whose record is not before `when`; the end if there is none."""
-        return int(self._wire.get(f"{self._path}/sequence_at", time=time_text(when))["sequence"])
+    def sequence_at(self, when: Instant, *, past_damage: bool = True) -> int:
+        """Return the first sequence whose record is not before `when`; the end if there is none.
+
+        If the block with that record is damaged: the first sequence behind it or, if not `past_damage`, its first.
+        """
+        query = {"time": time_text(when), "past_damage": None if past_damage else False}
+        return int(self._wire.get(f"{self._path}/sequence_at", **query)["sequence"])
 
     # Maintenance.
 

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import NS, Duration, Instant
@@ -34,27 +33,25 @@ from holdfast.remote.codec import (
 )
 from holdfast.remote.http_client import HttpClient, path_of
 from holdfast.remote.log import RemoteLog
+from holdfast.remote.settlement import RemoteSettlement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RemoteLease", "RemoteQueue"]
+__all__ = ["RemoteQueue"]
 
 _WAIT_S = 50.0
 """The longest that one request waits for a message; a longer wait is several requests."""
 _WHOLE = 1 << 40
 """Most bytes of a payload in a response: in effect no limit."""
+_LEASED_MAX = 10_000
+"""Most messages of one request."""
+_LEASES_MAX = 100_000
+_VOID = "the lease was void"
 _AT_ONCE = 1000
 """Dead letters that are asked for at a time."""
 
 Stop = threading.Event | Callable[[], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteLease(LeaseInfo):
-    """A lease, with the first hundred of its messages, and their number."""
-
-    count: int
 
 
 class RemoteQueue:
@@ -65,6 +62,8 @@ class RemoteQueue:
         self.vhost = vhost
         self._wire = wire
         self._path = path_of("queues", vhost, name)
+        self.settler = RemoteSettlement(wire, self._path)
+        """What a `Delivery` calls."""
         self._known: Mapping[str, Any] | None = None
 
     # Description.
@@ -147,25 +146,27 @@ class RemoteQueue:
         *,
         lease: Duration | None = None,
         wait: Duration | None = 0,
+        most_bytes: int | None = None,
     ) -> list[Delivery]:
         """Lease up to `count` messages for `lease` seconds (the queue's default if None).
 
         Higher priorities come first, then older messages. If there are none, wait up to `wait` seconds for at least
-        one; None waits forever.
+        one; None waits forever. With `most_bytes`, no more are leased once their payloads have so many bytes; it does
+        not apply to messages that the call had to wait for.
         """
+        _check_count(count, "lease")
         held = None if lease is None else seconds(lease, "lease")
         patience = None if wait is None else seconds(wait, "wait")
         deadline = None if patience is None else time.monotonic() + patience
         while True:
             left = _WAIT_S if deadline is None else min(_WAIT_S, max(0.0, deadline - time.monotonic()))
-            found = self._lease(count, held, left)
+            found = self._lease(min(count, _LEASED_MAX), held, left, most_bytes)
             if found or (deadline is not None and time.monotonic() >= deadline):
                 return found
 
-    def _lease(self, count: int, lease: float | None, wait: float) -> list[Delivery]:
-        body: dict[str, Any] = {"count": count, "wait": round(wait, 3)}
-        if lease is not None:
-            body["lease"] = lease
+    def _lease(self, count: int, lease: float | None, wait: float, most_bytes: int | None) -> list[Delivery]:
+        body: dict[str, Any] = {"count": count, "wait": round(wait, 3), "lease": lease, "most_bytes": most_bytes}
+        body = {name: value for name, value in body.items() if value is not None}
         answer = self._wire.request("POST", f"{self._path}/leases", body, wait=wait)
         return [
             make_delivery(
@@ -207,63 +208,40 @@ class RemoteQueue:
                 since = time.monotonic()
                 while waiting and not said():
                     if time.monotonic() - since > held / 2:  # as with a local store: unseen messages must not expire
-                        self.try_release(waiting)
+                        self.settler.try_release(waiting)
                         waiting = []
                         break
                     yield waiting.pop()
         finally:
             if waiting:
-                self.try_release(waiting)
+                self.settler.try_release(waiting)
 
     # Settling.
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Acknowledge deliveries: they are never delivered again. Raises `LeaseLost` for those whose lease was lost."""
-        self._raise_lost(self._settle("ack", listed(deliveries)))
-
-    def ack_one(self, delivery: Delivery) -> bool:
-        """Acknowledge one delivery; False if its lease was lost."""
-        return not self._settle("ack", [delivery])
+        self._raise_lost(self.settler.try_ack(listed(deliveries)))
 
     def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
         """Report failed deliveries: retry after `delay` (the queue's backoff if None), or dead-letter them.
 
         The last of the queue's attempts is dead-lettered. Raises `LeaseLost` for those whose lease was lost.
         """
-        self._raise_lost(self.try_nack(listed(deliveries), reason, delay))
+        self._raise_lost(self.settler.try_nack(listed(deliveries), reason, delay))
 
     def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
         """Let the leases of these deliveries, and of all leased with them, end `duration` from now; may shorten them.
 
         None is the queue's lease time. Raises `LeaseLost` for those whose lease was lost.
         """
-        self._raise_lost(self.try_extend(listed(deliveries), duration))
+        self._raise_lost(self.settler.try_extend(listed(deliveries), duration))
 
     def release(self, deliveries: Iterable[Delivery]) -> None:
         """Release deliveries untried: they are ready at once, and the attempt does not count.
 
         Raises `LeaseLost` for those whose lease was lost.
         """
-        self._raise_lost(self.try_release(listed(deliveries)))
-
-    def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
-        """Do as `nack`; return the ids of those whose lease was lost."""
-        more: dict[str, Any] = {"reason": reason.encode("utf-8", "backslashreplace").decode()}
-        return self._settle("nack", deliveries, more | ({} if delay is None else {"delay": seconds(delay, "delay")}))
-
-    def try_release(self, deliveries: list[Delivery]) -> list[int]:
-        """Do as `release`; return the ids of those whose lease was lost."""
-        return self._settle("release", deliveries)
-
-    def try_extend(self, deliveries: list[Delivery], duration: Duration | None) -> list[int]:
-        """Do as `extend`; return the ids of those whose lease was lost."""
-        return self._settle("extend", deliveries, {} if duration is None else {"lease": seconds(duration, "duration")})
-
-    def _settle(self, verb: str, deliveries: list[Delivery], more: "Mapping[str, Any] | None" = None) -> list[int]:
-        if not deliveries:
-            return []
-        body = {"messages": [{"id": one.id, "lease": one.lease} for one in deliveries], **(more or {})}
-        return list(self._wire.request("POST", f"{self._path}/{verb}", body)["lost"])
+        self._raise_lost(self.settler.try_release(listed(deliveries)))
 
     def _raise_lost(self, lost: list[int]) -> None:
         if lost:
@@ -294,17 +272,21 @@ class RemoteQueue:
         known = self.describe()
         return Counts(known["ready"], known["delayed"], known["leased"], known["moving"])
 
-    def leases(self, count: int | None = None) -> list[RemoteLease]:
-        """Return the present leases, oldest first, with the first hundred messages of each."""
-        answer = self._wire.get(f"{self._path}/leases", count=count)
+    def leases(self, count: int | None = None) -> list[LeaseInfo]:
+        """Return the present leases, oldest first: at most `count`, 100,000 if None."""
+        answer = self._wire.get(f"{self._path}/leases", count=_LEASES_MAX if count is None else count, ids=0)
         return [
-            RemoteLease(one["lease"], tuple(one["ids"]), one["since_at"], one["expires_at"], one["count"])
-            for one in answer["leases"][:count]
+            LeaseInfo(one["lease"], tuple(one["ids"]), one["since_at"], one["expires_at"]) for one in answer["leases"]
         ]
 
-    def void_lease(self, lease_id: int, reason: str = "") -> int:
-        """Revoke a lease: its messages return to the queue; return how many. `reason` is not sent to the server."""
-        return int(self._wire.request("DELETE", f"{self._path}/leases/{lease_id}")["returned"])
+    def void_lease(self, lease_id: int, reason: str = _VOID) -> int:
+        """Revoke a lease: its messages return to the queue, and `reason` is kept with them; return how many.
+
+        The server puts the name of the user before the reason.
+        """
+        query = {"reason": None if reason == _VOID else reason}  # the server says who revoked it, which says more
+        answer = self._wire.request("DELETE", f"{self._path}/leases/{lease_id}", query=query)
+        return int(answer["returned"])
 
     def delayed(self, count: int = 200) -> list[Delayed]:
         """Return the delayed messages, the next to become ready first."""

@@ -9,10 +9,10 @@ from typing import Any, Generic, Self, TypeVar
 from holdfast.base.clock import instant_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.units import iso_time
-from holdfast.log.settings import MESSAGE_MAX
+from holdfast.log.settings import LogSettings
 from holdfast.remote.errors import error_of
+from holdfast.remote.filter_text import filter_text, names_text
 from holdfast.remote.http_client import HttpClient, path_of
-from holdfast.remote.log import LogLimits
 from holdfast.remote.table_codec import changes_texts, value_of, values_of
 from holdfast.table import (
     Add,
@@ -32,20 +32,25 @@ from holdfast.table.model.differences import hidden_in
 from holdfast.table.model.model import ModelSpec
 from holdfast.table.operations import Operation, Outcome
 from holdfast.table.query.change_history import RecordChanges, VersionChanges
+from holdfast.table.query.planner import Order
 from holdfast.table.query.record_reader import Point, selected
+from holdfast.table.query.scanner import check_limit
 
 __all__ = ["RemoteScan", "RemoteTable", "TableLog"]
 
 M = TypeVar("M", bound=Model)
 _PAGE = 500
-_CHANGES_MAX = 10_000
+CHANGES_MAX = 10_000
+"""Changes that one request asks for."""
+KEYS_MAX = 100
+"""Keys of one request: they are in its URL, whose length servers limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableLog:
     """What a client knows of the log of a table's changes."""
 
-    settings: LogLimits
+    settings: LogSettings
 
 
 class RemoteTable(Generic[M]):
@@ -81,7 +86,7 @@ class RemoteTable(Generic[M]):
     @property
     def log(self) -> TableLog:
         """The log of the table's changes: a client knows only the size limit of a record."""
-        return TableLog(LogLimits(MESSAGE_MAX))
+        return TableLog(LogSettings())
 
     # Reading.
 
@@ -115,19 +120,19 @@ class RemoteTable(Generic[M]):
         as_of: Point | None = None,
         include_deleted: bool = False,
         select: Sequence[Any] | None = None,
-    ) -> Iterator[Record[M]]:
-        """Yield the existing records of these keys, in the order of the keys; a request for each."""
-        for key in keys:
-            record = self.get(key, as_of=as_of, include_deleted=include_deleted, select=select)
-            if record is not None:
-                yield record
+    ) -> list[Record[M]]:
+        """Return the existing records of these keys, in the order of the keys; a request for each."""
+        found = (self.get(key, as_of=as_of, include_deleted=include_deleted, select=select) for key in keys)
+        return [record for record in found if record is not None]
 
     def scan(
         self,
         where: Any = None,
         *,
-        order: Sequence[str] | str | None = None,
+        order: Order | None = None,
         limit: int | None = None,
+        start: bytes | None = None,
+        include_start: bool = True,
         cursor: str | None = None,
         as_of: Point | None = None,
         include_deleted: bool = False,
@@ -136,29 +141,30 @@ class RemoteTable(Generic[M]):
     ) -> "RemoteScan[M]":
         """Return the records for which `where` is true, in an order; pages are fetched on demand.
 
-        `where` is a text, in the syntax of `holdfast table scan --where`.
+        `where` is an expression, or a text in the syntax of `holdfast table scan --where`. `start` is the key of a
+        record to begin with, `cursor` the `.cursor` of an earlier result.
         """
-        if where is not None and not isinstance(where, str):
-            raise InvalidArgument(
-                f"the filter of a remote table must be a string such as 'age >= 18', not {type(where).__name__}"
-            )
+        if start is not None and cursor is not None:
+            raise InvalidArgument("give a start or a cursor, not both")
         query = {
-            "where": where,
-            "order": order if order is None or isinstance(order, str) else ",".join(order),
+            "where": filter_text(where),
+            "order": names_text(order, "an order"),
             "as_of": _point(as_of, "as_of"),
             "include_deleted": include_deleted or None,
-            "select": None if select is None else ",".join(map(str, select)),
+            "select": names_text(select, "a selection"),
             "allow_table_scan": allow_table_scan,
         }
-        return RemoteScan(self, query, limit, cursor)
+        return RemoteScan(self, query, limit, cursor, _start(start, include_start))
 
-    def count(self, where: str | None = None, **options: Any) -> int:
+    def count(self, where: Any = None, **options: Any) -> int:
         """Return how many records there are for which `where` is true; the options are those of `scan`.
 
-        With a filter or an option, all these records are fetched to be counted.
+        With a filter or an option, all these records are fetched to be counted. Without `where`, `allow_table_scan` is
+        True by default.
         """
         if where is None and not options:
             return int(self.describe()["count"])
+        options.setdefault("allow_table_scan", where is None)
         return sum(1 for _ in self.scan(where, **options))
 
     def changes(
@@ -170,24 +176,54 @@ class RemoteTable(Generic[M]):
         to_version: Point | None = None,
         max_versions: int = 1,
         select: Sequence[Any] | None = None,
+        order: Order | None = None,
         limit: int | None = None,
+        start: bytes | None = None,
+        include_start: bool = True,
         include_deleted: bool = False,
         allow_table_scan: bool = False,
     ) -> list[RecordChanges]:
-        """Return the changes of records: of these keys, or of those a scan finds; without `limit`, at most 10,000."""
-        if limit == 0:
-            return []
-        answer = self._wire.get(
-            f"{self._path}/changes",
-            keys=None if keys is None else ",".join(map(text_of_key, keys)),
-            where=where,
-            **{"from": _point(from_version, "from_version"), "to": _point(to_version, "to_version")},
-            max_versions=max_versions,
-            select=None if select is None else ",".join(map(str, select)),
-            limit=_CHANGES_MAX if limit is None else limit,
-            include_deleted=include_deleted or None,
-            allow_table_scan=allow_table_scan,
-        )
+        """Return the changes of records: of those with these keys, or those that a scan finds, in its order.
+
+        At most 10,000 records, or 100 keys, are fetched with one request.
+        """
+        check_limit(limit)
+        query = {
+            "where": filter_text(where),
+            "from": _point(from_version, "from_version"),
+            "to": _point(to_version, "to_version"),
+            "max_versions": max_versions,
+            "select": names_text(select, "a selection"),
+            "include_deleted": include_deleted,
+            "allow_table_scan": allow_table_scan,
+        }
+        if keys is None:
+            return self._scanned_changes(
+                query | {"order": names_text(order, "an order")}, limit, _start(start, include_start)
+            )
+        found: list[RecordChanges] = []
+        texts = list(map(text_of_key, keys))
+        for place in range(0, len(texts), KEYS_MAX):
+            if limit is not None and len(found) >= limit:
+                break
+            found += self._changes({**query, "keys": ",".join(texts[place : place + KEYS_MAX])}, CHANGES_MAX)
+        return found[:limit]
+
+    def _scanned_changes(
+        self, query: Mapping[str, Any], limit: int | None, start: Mapping[str, Any]
+    ) -> list[RecordChanges]:
+        found: list[RecordChanges] = []
+        while limit is None or len(found) < limit:
+            size = CHANGES_MAX if limit is None else min(CHANGES_MAX, limit - len(found))
+            page = self._changes({**query, **start}, size)
+            found += page
+            if len(page) < size:
+                break
+            start = _start(page[-1].key, include_start=False)
+        return found
+
+    def _changes(self, query: Mapping[str, Any], limit: int) -> list[RecordChanges]:
+        answer = self._wire.get(f"{self._path}/changes", **query, limit=limit)
         return [
             RecordChanges(
                 key_from_text(one["key"]),
@@ -315,15 +351,22 @@ class RemoteTable(Generic[M]):
 class RemoteScan(Generic[M]):
     """The result of a scan. It can be iterated more than once; each time it is read again."""
 
-    def __init__(self, table: RemoteTable[M], query: Mapping[str, Any], limit: int | None, cursor: str | None) -> None:
+    def __init__(
+        self,
+        table: RemoteTable[M],
+        query: Mapping[str, Any],
+        limit: int | None,
+        cursor: str | None,
+        start: Mapping[str, Any],
+    ) -> None:
+        check_limit(limit)
         self._table = table
         self._query = dict(query)
         self._limit = limit
         self._from = cursor
+        self._start = start
         self.cursor: str | None = None
         """Set when the scan was iterated to its limit: the cursor of the next page. None if there is none."""
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise InvalidArgument(f"limit must be an int from 0 up, not {limit!r}")
 
     @property
     def plan(self) -> Self:
@@ -340,16 +383,20 @@ class RemoteScan(Generic[M]):
 
     def _explained(self) -> Mapping[str, Any]:
         table = self._table
-        answer: Mapping[str, Any] = table._wire.get(f"{table._path}/records", **self._query, explain=True)
+        answer: Mapping[str, Any] = table._wire.get(
+            f"{table._path}/records", **self._query, **self._start, explain=True
+        )
         return answer
 
     def __iter__(self) -> Iterator[Record[M]]:
         table, cursor, left = self._table, self._from, self._limit
+        begin: Mapping[str, Any] = self._start
         self.cursor = None
         selected = self._query["select"] is not None
         while left is None or left > 0:
             size = _PAGE if left is None else min(left, _PAGE)
-            answer = table._wire.get(f"{table._path}/records", **self._query, limit=size, cursor=cursor)
+            answer = table._wire.get(f"{table._path}/records", **self._query, **begin, limit=size, cursor=cursor)
+            begin = {}  # a later page begins at its cursor
             for one in answer["records"]:
                 yield table._record(one, selected=selected)
             cursor = answer.get("next")
@@ -367,6 +414,15 @@ def _record_json(model: type[Model], record: Any) -> Any:
     if isinstance(record, Model):
         return json.loads(record.to_json())
     return json.loads(model.from_dict(record).to_json())
+
+
+def _start(start: bytes | None, include_start: bool) -> dict[str, Any]:
+    """Return the query parameters for the first record."""
+    if start is None:
+        return {}
+    if not isinstance(start, bytes):
+        raise InvalidArgument(f"start must be the key of a record, as bytes, not {type(start).__name__}")
+    return {"start": text_of_key(start), "include_start": include_start}
 
 
 def _point(point: Point | None, what: str) -> int | str | None:

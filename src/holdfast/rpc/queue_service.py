@@ -35,13 +35,12 @@ class QueueService:
 
     def extend(self, pairs: list[Pair], seconds: float | None) -> list[int]:
         """Extend the leases of messages, from now on; return the ids that are not held. Call it in a worker thread."""
-        return self.queue.try_extend([self._held(id, lease) for id, lease in pairs], seconds)
+        return self.queue.settler.try_extend([self._held(id, lease) for id, lease in pairs], seconds)
 
     def extend_whole(self, lease: int, seconds: float) -> bool:
         """Extend a whole lease, from now on; False if there is none. Call it in a worker thread."""
         while True:
-            known = self.queue.queue_state.leases.by_id.get(lease)
-            ids = [] if known is None else list(known.left)
+            ids = self.queue.inspect.leased_ids(lease)
             if not ids:
                 return False
             if not self.extend([(ids[0], lease)], seconds):

@@ -23,7 +23,8 @@ LONGEST_S = 100 * 365 * 86_400
 class Queueber:
     """The methods of Queueber's interface, for one client. pycapnp finds them by their names."""
 
-    client: Client
+    def __init__(self, client: Client) -> None:
+        self.client = client
 
     @answered
     async def add_context(self, context: Any) -> None:

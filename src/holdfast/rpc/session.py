@@ -44,12 +44,17 @@ class _Kept(Protocol):
     def priority(self) -> int: ...
 
 
-class Bootstrap(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
+class Bootstrap(HOLDFAST.Holdfast.Server):  # type: ignore[misc]
     """The bootstrap interface of a connection: Queueber's methods, and login."""
 
     def __init__(self, client: Client) -> None:
         super().__init__()
         self.client = client
+        queueber = Queueber(client)
+        self.add_context = queueber.add_context
+        self.remove_context = queueber.remove_context
+        self.poll_context = queueber.poll_context
+        self.extend_context = queueber.extend_context
 
     @answered
     async def login_context(self, context: Any) -> None:

@@ -19,7 +19,7 @@ from holdfast.table.model.model import Model, text_of_key
 from holdfast.table.model.types import FieldType, Kind
 from holdfast.table.storage.field_encryption import sealed_images
 from holdfast.table.storage.keyring import Keyring
-from holdfast.table.storage.table_state import plain_images
+from holdfast.table.storage.row_codec import plain_images
 
 __all__ = ["Column", "Fields", "columns_of", "model_of"]
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import InvalidArgument, MessageTooLarge
 from holdfast.log.compression import Codec, compress
-from holdfast.log.layout import ALIGN, CODEC_SHIFT, COLUMNS
-from holdfast.log.pending_block import EncodedBlock, PendingBlock, seal
+from holdfast.log.layout import ALIGN, CODEC_SHIFT, COLUMNS, HEADER_SIZE, EncodedBlock
+from holdfast.log.pending_block import PendingBlock, seal
 from holdfast.log.record import HeaderValue
 from holdfast.log.settings import MESSAGE_MAX
 
@@ -72,7 +72,8 @@ def _in_place(batch: pa.RecordBatch, codec: Codec | None) -> EncodedBlock:
     if codec is not None and (packed := compress(codec, bytes(payload))) is not None:
         payload = memoryview(packed)
         flags |= codec.id << CODEC_SHIFT
-    return EncodedBlock(0, batch.num_rows, 0, 0, flags, columns, payload, crc32c(columns), crc32c(payload))
+    length = HEADER_SIZE + len(columns) + len(payload)
+    return EncodedBlock(0, batch.num_rows, 0, 0, flags, columns, payload, crc32c(columns), crc32c(payload), length)
 
 
 def _strings(column: pa.Array) -> tuple[bytes, memoryview]:

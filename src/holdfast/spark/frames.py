@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from holdfast.base.errors import InvalidArgument
 from holdfast.spark.time_zones import moment_of, session_zone
 
-__all__ = ["read", "refresh_view"]
+__all__ = ["read", "refresh_view", "time_column"]
 
 Names = str | Sequence[str]
 Keys = bytes | str | Iterable[bytes | str]
@@ -37,7 +37,16 @@ def read(
     keys: Keys | None = None,
     **options: object,
 ) -> DataFrame:
-    """Return a new DataFrame over the store at `path`; see `holdfast.spark.read`."""
+    """Return a new DataFrame of a log, a view of a queue or a table in the store at `path`.
+
+    Each call plans again, so that the DataFrame shows the present content of the store; a DataFrame that was used
+    before shows the content at its first action. `log` and `queue` take a name or several; `queue` needs a `view`
+    ("messages" or "lifecycle"), `table` may have one ("now", "history", "changes", "log"). `since` and `until` (not
+    included) select records by the time at which they were written, and events by their own time; the views "now" and
+    "history" of a table do not take them. `keys` selects records by their key; "lifecycle" does not take it. Blocks
+    that cannot match are not read, except that a lifecycle is read to its end whatever `until` is. A time without a
+    zone is in the session's time zone. `options` are all other options of the source, such as `minPartitions=8`.
+    """
     chosen = _sources(path, log=log, queue=queue, table=table, view=view)
     chosen |= {name: _text(value) for name, value in options.items() if value is not None}
     first, end = _moment(spark, since, "since"), _moment(spark, until, "until")
@@ -50,13 +59,17 @@ def read(
     frame = spark.read.format("holdfast").options(**chosen).load()
     if view == "lifecycle":
         # A record of the journal can hold events older than itself: so rows are compared, not records.
-        frame = frame if first is None else frame.where(F.col("time") >= _column(first))
-        frame = frame if end is None else frame.where(F.col("time") < _column(end))
+        frame = frame if first is None else frame.where(F.col("time") >= time_column(first))
+        frame = frame if end is None else frame.where(F.col("time") < time_column(end))
     return frame
 
 
 def refresh_view(spark: SparkSession, name: str, path: str | os.PathLike[str], **arguments: Any) -> DataFrame:
-    """Point the temporary view `name` to a new DataFrame; see `holdfast.spark.refresh_view`."""
+    """Create or refresh the temporary view `name`, so that it shows the present content; returns its DataFrame.
+
+    The arguments are those of `read`. A temporary view shows the content at its first query, until this is
+    called again.
+    """
     frame = read(spark, path, **arguments)
     frame.createOrReplaceTempView(name)
     return frame
@@ -113,6 +126,7 @@ def _moment(spark: SparkSession, when: datetime | str | None, what: str) -> date
     return moment_of(when, zone)
 
 
-def _column(when: datetime) -> Column:
+def time_column(when: datetime) -> Column:
+    """Return a time that has a zone as a column, exactly."""
     delta = when - datetime(1970, 1, 1, tzinfo=UTC)
     return F.timestamp_micros(F.lit((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds))

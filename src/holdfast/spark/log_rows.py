@@ -18,9 +18,10 @@ __all__ = [
     "RecordSpan",
     "Rows",
     "byte_strings",
-    "header_lists",
+    "content",
+    "numbers",
     "payloads",
-    "text_header_lists",
+    "readable",
     "times",
 ]
 
@@ -72,7 +73,7 @@ class LogRows:
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         wanted = None
         if any(block.bad for block, _, _ in pieces):
-            wanted = pa.array(np.concatenate([_readable(*piece) for piece in pieces]))
+            wanted = pa.array(np.concatenate([readable(*piece) for piece in pieces]))
         if self.keys is not None:
             keys = batch.column("key") if "key" in self.columns else _joined(pieces, partial_strings("key"))
             fits = pc.is_in(keys, value_set=pa.array(sorted(self.keys), pa.binary()))
@@ -80,16 +81,10 @@ class LogRows:
         return batch if wanted is None else batch.filter(wanted)
 
     def _column(self, name: str, pieces: list[RecordSpan]) -> pa.Array:
-        count = sum(stop - start for _, start, stop in pieces)
+        count = _count(pieces)
         match name:
-            case "value":
-                return _joined(pieces, payloads)
-            case "key":
-                return _joined(pieces, partial_strings("key")) if _any(pieces, "key") else _nulls(count, pa.binary())
-            case "headers":
-                return _joined(pieces, header_lists) if _any(pieces, "headers") else _nulls(count, HEADERS)
-            case "textHeaders":
-                return _joined(pieces, text_header_lists) if _any(pieces, "headers") else _nulls(count, TEXT_HEADERS)
+            case "value" | "key" | "headers" | "textHeaders":
+                return content(name, pieces)
             case "topic":
                 return _constant(self.topic, pa.string(), count)
             case "partition":
@@ -111,7 +106,7 @@ class LogRows:
             case "priority":
                 if not _any(pieces, "priority"):
                     return _constant(0, pa.int32(), count)
-                return pa.array(_numbers("priority", pieces).astype(np.int32))
+                return pa.array(numbers("priority", pieces).astype(np.int32))
             case _:
                 raise KeyError(name)
 
@@ -119,7 +114,7 @@ class LogRows:
         """Return numbers, null where they are 0."""
         if not _any(pieces, name):
             return _nulls(count, kind)
-        values = _numbers(name, pieces)
+        values = numbers(name, pieces)
         if kind == TIME:
             return time_array(values, values == 0)
         return pa.array(values.astype(np.int64), mask=values == 0)
@@ -211,12 +206,25 @@ def _check_ascending(block: Block, ends: np.ndarray[Any, Any], size: int) -> Non
         raise Corrupt(f"the offsets of the block at byte {block.header.offset} are invalid")
 
 
+def content(name: str, pieces: list[RecordSpan]) -> pa.Array:
+    """Return a column of payloads, keys or headers; payloads and keys are not copied if there is only one piece."""
+    if name == "value":
+        return _joined(pieces, payloads)
+    section, kind, column = {
+        "key": ("key", pa.binary(), partial_strings("key")),
+        "headers": ("headers", HEADERS, header_lists),
+        "textHeaders": ("headers", TEXT_HEADERS, text_header_lists),
+    }[name]
+    return _joined(pieces, column) if _any(pieces, section) else _nulls(_count(pieces), kind)
+
+
 def _joined(pieces: list[RecordSpan], column: Callable[[Block, int, int], pa.Array]) -> pa.Array:
     arrays = [column(*piece) for piece in pieces]
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def _numbers(name: str, pieces: list[RecordSpan]) -> np.ndarray[Any, Any]:
+def numbers(name: str, pieces: list[RecordSpan]) -> np.ndarray[Any, Any]:
+    """Return an optional column of numbers, 0 for records without a value."""
     return np.concatenate([_numbers_of(name, *piece) for piece in pieces])
 
 
@@ -227,10 +235,15 @@ def _numbers_of(name: str, block: Block, start: int, stop: int) -> np.ndarray[An
     return np.frombuffer(column, column.format)[start:stop].astype(np.int64)
 
 
-def _readable(block: Block, start: int, stop: int) -> np.ndarray[Any, Any]:
+def readable(block: Block, start: int, stop: int) -> np.ndarray[Any, Any]:
+    """Return which of these records are not damaged."""
     good = np.ones(block.count, bool)
     good[list(block.bad)] = False
     return good[start:stop]
+
+
+def _count(pieces: list[RecordSpan]) -> int:
+    return sum(stop - start for _, start, stop in pieces)
 
 
 def _any(pieces: list[RecordSpan], name: str) -> bool:

@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -15,13 +15,22 @@ from holdfast.base.hlc import version_before
 from holdfast.base.names import check_name
 from holdfast.spark.remote import is_url
 
-__all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names"]
+__all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names", "few", "matching_names"]
 
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for the start and the end of a log."""
 ZONE_MAX = timedelta(hours=18)
 """The greatest offset from UTC that a time zone of Java has."""
 
+_OF_TABLES = ("asOf", "includeDeleted", "keyring", "decimalAsString")
+_OF_PLACES = (
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+)
 _READ = (
     "path",
     "log",
@@ -32,16 +41,8 @@ _READ = (
     "queuePattern",
     "table",
     "view",
-    "asOf",
-    "includeDeleted",
-    "keyring",
-    "decimalAsString",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
+    *_OF_TABLES,
+    *_OF_PLACES,
     "failOnDataLoss",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
@@ -69,15 +70,6 @@ _WRITE = (
 )
 VIEWS = ("messages", "lifecycle")
 TABLE_VIEWS = ("now", "history", "changes", "log")
-_OF_TABLES = ("asOf", "includeDeleted", "keyring", "decimalAsString")
-_OF_PLACES = (
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-)
 Places = int | dict[str, int]
 """One for all logs, or one for each: a sequence, `EARLIEST` or `LATEST`."""
 
@@ -256,17 +248,26 @@ def chosen_names(options: ReadOptions, known: list[str]) -> list[str]:
     """Return the logs (or queues) that were asked for; an error if one does not exist."""
     what = "table" if options.table else "queue" if options.view else "log"
     if options.pattern is not None:
-        found = [name for name in known if fnmatchcase(name, options.pattern)]
-        if not found:
-            raise NotFound(f"no {what} in {options.place!r} matches {options.pattern!r}; there are: {_few(known)}")
-        return found
+        return matching_names(f"{what} in {options.place!r}", known, [options.pattern])
     for name in options.names:
         if name not in known:
-            raise NotFound(f"there is no {what} {name!r} in {options.place!r}; there are: {_few(known)}")
+            raise NotFound(f"there is no {what} {name!r} in {options.place!r}; there are: {few(known)}")
     return list(options.names)
 
 
-def _few(names: list[str]) -> str:
+def matching_names(what: str, known: list[str], words: Iterable[str]) -> list[str]:
+    """Return the names that are among the words or match one as a pattern; a word that matches none is an error."""
+    found: set[str] = set()
+    for word in words:
+        fitting = [word] if word in known else [name for name in known if fnmatchcase(name, word)]
+        if not fitting:
+            raise NotFound(f"no {what} matches {word!r}; there are: {few(known)}")
+        found.update(fitting)
+    return sorted(found)
+
+
+def few(names: list[str]) -> str:
+    """Return some of the names that there are, for an error."""
     return ", ".join(map(repr, names[:10])) or "none"
 
 

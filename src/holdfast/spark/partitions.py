@@ -150,13 +150,13 @@ class Picture(NamedTuple):
 
     def segments(self, start: int, stop: int) -> tuple[Segment, ...]:
         """Return the segments that hold these records."""
-        return self.log.segments_between(start, stop, durable=self.durable) if start < stop else ()
+        return self.log.reader.segments_between(start, stop, durable=self.durable) if start < stop else ()
 
 
 def look(log: Log, *, durable: bool) -> Picture:
     """Return the log as it is now; with `durable`, only its durable part."""
     log.refresh()
-    last = log.last_segment
+    last = log.reader.last_segment
     if last is None:
         return Picture(log, durable, 0, 0)
     if any(last.log_id) and last.log_id != log.id:
@@ -166,7 +166,7 @@ def look(log: Log, *, durable: bool) -> Picture:
         )
     if not last.files.exists(log.folder):
         raise DataLoss(f"the log {log.name!r} in {str(log.folder.parent)!r} was deleted while it was being read")
-    last = log.segments_between(last.base, last.base + 1, durable=durable)[-1]
+    last = log.reader.segments_between(last.base, last.base + 1, durable=durable)[-1]
     return Picture(log, durable, log.start, last.base if last.end is None else last.end)
 
 

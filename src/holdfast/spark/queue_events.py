@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.base.errors import Corrupt
-from holdfast.log.block import Block
 from holdfast.queue.events import (
     CAUSES,
     Acked,
@@ -26,7 +25,7 @@ from holdfast.queue.events import (
     decode,
 )
 from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
-from holdfast.spark.log_rows import BATCH_ROWS, RecordSpan, times
+from holdfast.spark.log_rows import BATCH_ROWS, RecordSpan, numbers, times
 from holdfast.spark.schemas import LIFECYCLE, TIME, arrow_schema
 
 __all__ = [
@@ -39,7 +38,6 @@ __all__ = [
     "nullable",
     "own_records",
     "portions",
-    "priorities",
     "read_spans",
     "sequences",
     "texts_of",
@@ -109,10 +107,6 @@ class PutRows:
         self.columns = columns
         self.schema = arrow_schema(LIFECYCLE, columns)
 
-    def batches(self, block: Block, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the records at these positions of a block of the log."""
-        return self.gather([(block, start, stop)])
-
     def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records; many small blocks become few batches."""
         for portion in portions(pieces):
@@ -133,15 +127,15 @@ class PutRows:
             case "time":
                 return moments(np.concatenate([times(*piece) for piece in pieces])[own])
             case "priority":
-                return pa.array(priorities(pieces)[own].astype(np.int32))
+                return pa.array(numbers("priority", pieces)[own].astype(np.int32))
             case "until":
-                due = _numbers("due", pieces)[own]
+                due = numbers("due", pieces)[own]
                 return moments(np.where(due == 0, NONE, due))
             case "source":
-                moved = _numbers("producer", pieces)[own] != 0
-                return pa.array(_numbers("number", pieces)[own], mask=~moved)
+                moved = numbers("producer", pieces)[own] != 0
+                return pa.array(numbers("number", pieces)[own], mask=~moved)
             case "cause":
-                moved = _numbers("producer", pieces)[own] != 0
+                moved = numbers("producer", pieces)[own] != 0
                 return pa.array(["moved"], pa.string()).take(pa.array(np.zeros(count, np.int8), mask=~moved))
             case _:
                 return pa.nulls(count, self.schema.field(name).type)
@@ -154,10 +148,6 @@ class JournalRows:
         self.queue = queue
         self.columns = columns
         self.schema = arrow_schema(LIFECYCLE, columns)
-
-    def batches(self, block: Block, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the records at these positions of a block of the journal."""
-        return self.gather([(block, start, stop)])
 
     def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records, in their order; many small blocks become few batches."""
@@ -444,21 +434,6 @@ def own_records(pieces: list[RecordSpan], queue: str) -> Mask:
 def sequences(pieces: list[RecordSpan]) -> Numbers:
     """Return the sequence of each record."""
     return np.concatenate([np.arange(block.sequence + start, block.sequence + stop) for block, start, stop in pieces])
-
-
-def _numbers(name: str, pieces: list[RecordSpan]) -> Numbers:
-    """Return an optional column of numbers, 0 for records without a value."""
-    found = []
-    for block, start, stop in pieces:
-        column = block.numbers(name) if block.has(name) else None
-        values = np.zeros(stop - start, np.int64) if column is None else np.asarray(column)[start:stop].astype(np.int64)
-        found.append(values)
-    return np.concatenate(found)
-
-
-def priorities(pieces: list[RecordSpan]) -> Numbers:
-    """Return the priority of each message, as it was put."""
-    return _numbers("priority", pieces)
 
 
 def moments(ns: Numbers) -> pa.Array:

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.log.block import Block
 from holdfast.log.log import Log
 from holdfast.queue import Queue
 from holdfast.queue.events import CAUSES
 from holdfast.queue.queue_state import QueueState
-from holdfast.spark.log_rows import RecordSpan, byte_strings, header_lists, payloads, text_header_lists, times
+from holdfast.spark.log_rows import RecordSpan, byte_strings, content, numbers, times
 from holdfast.spark.queue_events import (
     EVENTS,
     NONE,
@@ -24,7 +23,6 @@ from holdfast.spark.queue_events import (
     nullable,
     own_records,
     portions,
-    priorities,
     read_spans,
     sequences,
     texts_of,
@@ -139,10 +137,6 @@ class MessageRows:
         """Only messages with one of these keys are wanted; None: all."""
         self.schema = arrow_schema(MESSAGES, columns)
 
-    def batches(self, block: Block, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the records at these positions of a block of the log."""
-        return self.gather([(block, start, stop)])
-
     def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records; many small blocks become few batches."""
         for portion in portions(self._within(pieces)):
@@ -196,23 +190,14 @@ def _having(pieces: list[RecordSpan], keys: frozenset[bytes]) -> Numbers:
 
 
 def _of_records(name: str, pieces: list[RecordSpan]) -> pa.Array:
-    """Return a column of the log itself; keys and payloads are not copied if there is only one piece."""
+    """Return a column of the log itself."""
     match name:
         case "priority":
-            return pa.array(priorities(pieces).astype(np.int32))
+            return pa.array(numbers("priority", pieces).astype(np.int32))
         case "time":
             return moments(np.concatenate([times(*piece) for piece in pieces]))
-        case "key":
-            arrays = [byte_strings("key", *piece) for piece in pieces]
-        case "value":
-            arrays = [payloads(*piece) for piece in pieces]
-        case "headers":
-            arrays = [header_lists(*piece) for piece in pieces]
-        case "textHeaders":
-            arrays = [text_header_lists(*piece) for piece in pieces]
         case _:
-            raise KeyError(name)
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+            return content(name, pieces)
 
 
 def _placed(messages: Numbers, known: Numbers, values: Numbers) -> Numbers:
@@ -236,20 +221,12 @@ def overlay(queue: Queue) -> Overlay:
     """
     if not queue.read_only:
         raise InvalidArgument(f"the queue {queue.name!r} is open for writing: open the store with read_only=True")
-    journal = queue._journal.log
-    _, end = journal.readable()
-    deadline = queue._clock.monotonic() + _PATIENCE_S
-    while True:
-        with queue._lock, queue._whole:
-            queue._look(queue._now())
-            followed = queue._followed
-            if followed >= end or queue._clock.monotonic() >= deadline:
-                past = _Past(queue.log.start, queue.queue_state.scanned)
-                present = _Present(queue.queue_state, past.start, past.end)
-                begin = journal.start
-                break
-        # A record may refer to messages that the log does not show yet. The queue waits for them, but not forever.
-        queue._clock.sleep(0.01)
+
+    def copy(state: QueueState) -> tuple[_Past, _Present]:
+        past = _Past(queue.log.start, state.scanned)
+        return past, _Present(state, past.start, past.end)
+
+    (past, present), (journal, begin, followed) = queue.inspect.at_journal_end(copy, _PATIENCE_S)
     if begin > 0 and (first := next(journal.read(begin, followed), None)) is not None:
         past.known_from = queue.log.sequence_at(first.timestamp)
     past.read(journal, begin, followed)
@@ -278,7 +255,7 @@ class _Past:
     def read(self, journal: Log, start: int, stop: int) -> None:
         """Process these records of the journal."""
         self.attempts[self._at(self.known_from) :] = 0
-        blocks = journal.blocks_between(start, stop)
+        blocks = journal.reader.blocks_between(start, stop)
         for portion in portions((block, start - block.sequence, stop - block.sequence) for block in blocks):
             spans = read_spans(portion)
             reasons = np.array([NONE, *map(self.text, spans.texts)], np.int32)

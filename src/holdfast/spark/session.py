@@ -59,9 +59,7 @@ def session(master: str | None = None, *, app: str = "holdfast", **conf: object)
         wanted = {name.replace("_", ".") if "." not in name else name: _text(value) for name, value in conf.items()}
         _keep_quiet()
         spark = _connect(where, app, wanted) if where.startswith("sc://") else _start(where, app, wanted)
-    register = getattr(holdfast.spark, "register", None)
-    if register is not None:
-        register(spark)
+    holdfast.spark.register(spark)
     return spark
 
 

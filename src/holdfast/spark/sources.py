@@ -13,7 +13,6 @@ import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import translate_os_errors
 from holdfast.log.log import Log
-from holdfast.log.settings import LogSettings
 from holdfast.spark.log_rows import LogRows, Rows
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, parts_of, plan, shares
@@ -80,7 +79,7 @@ def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
     from holdfast.spark.table_changes import Layout  # noqa: PLC0415 - as above
 
     (name,) = chosen_names(options, store.tables())
-    definition = msgspec.json.encode(store._tables.meta(name)["definition"]).decode()
+    definition = msgspec.json.encode(store.table_definition(name)).decode()
     return Layout(options.view or "now", definition, options.keyring, options.text_decimals)
 
 
@@ -109,7 +108,7 @@ class View:
                 if kind == "table":
                     self._layout = layout_of(self.options, self.store)
                 chosen_names(self.options, self.store.tables())
-                self._add(name, kind, self.store._open_log(name, self.store.path / TABLES, LogSettings()))
+                self._add(name, kind, self.store.table_log(name))
                 self._check_places()
             return list(self._tracks.values())
         if self.options.view is None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from holdfast.base.errors import Corrupt
 from holdfast.spark.arrow_schema import Fields, columns_of, model_of
-from holdfast.spark.log_rows import RecordSpan, byte_strings, payloads
+from holdfast.spark.log_rows import RecordSpan, byte_strings, payloads, readable
 from holdfast.spark.queue_events import portions, sequences, texts_of
 from holdfast.spark.schemas import TIME, arrow_schema
 from holdfast.table.model.model import Model
@@ -84,11 +84,6 @@ class Layout:
         own = [(name, _OWN[self.view][says]) for name, says in self.own.items()]
         columns = columns_of(self.model, opened=self.keyring is not None, text_decimals=self.text_decimals)
         return pa.schema([*own, *((column.name, column.type) for column in columns)])
-
-    @property
-    def key_column(self) -> str:
-        """The name of the column with the key."""
-        return next(name for name, says in self.own.items() if says == "key")
 
     def fields(self, names: Iterable[str]) -> Fields:
         """Return a decoder of the model fields among these columns, in their order; it ignores the view's own."""
@@ -180,7 +175,7 @@ def events_of(pieces: list[RecordSpan], keys: frozenset[bytes] | None) -> Events
     names = pc.fill_null(names, b"") if names.null_count else names
     wanted: Numbers | None = None
     if any(block.bad for block, _, _ in pieces):
-        wanted = np.concatenate([_legible(*piece) for piece in pieces])
+        wanted = np.concatenate([readable(*piece) for piece in pieces])
     if keys is not None:
         fits = pc.is_in(names, value_set=pa.array(sorted(keys), pa.binary())).to_numpy(zero_copy_only=False)
         wanted = fits if wanted is None else wanted & fits
@@ -189,12 +184,6 @@ def events_of(pieces: list[RecordSpan], keys: frozenset[bytes] | None) -> Events
         chosen = pa.array(np.flatnonzero(wanted))
         names, values, positions = names.take(chosen), values.take(chosen), positions[wanted]
     return Events(names, positions, values, read_heads(values))
-
-
-def _legible(block: Any, start: int, stop: int) -> Numbers:
-    good = np.ones(block.count, bool)
-    good[list(block.bad)] = False
-    return good[start:stop]
 
 
 def time_of_versions(versions: Numbers, absent: Numbers | None = None) -> pa.Array:

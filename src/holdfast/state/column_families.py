@@ -2,7 +2,7 @@
 
 from holdfast.base.errors import InvalidArgument
 
-__all__ = ["FAMILIES", "TABLE_FAMILIES", "check_family"]
+__all__ = ["ALL_FAMILIES", "FAMILIES", "TABLE_FAMILIES", "check_family"]
 
 FAMILIES = (
     "available",
@@ -29,10 +29,10 @@ TABLE_FAMILIES = (
 )
 """The families of the state of tables, with Maryk's names."""
 
-_ALL = frozenset(FAMILIES + TABLE_FAMILIES)
+ALL_FAMILIES = frozenset(FAMILIES + TABLE_FAMILIES)
 
 
 def check_family(family: str) -> None:
     """Reject an unknown family."""
-    if family not in _ALL:
+    if family not in ALL_FAMILIES:
         raise InvalidArgument(f"there is no family {family!r}: the families are {', '.join(FAMILIES + TABLE_FAMILIES)}")

@@ -43,7 +43,7 @@ class EmptyState:
     def transaction(self) -> Transaction:
         """As `State.transaction`; a commit with changes raises `ReadOnly`."""
         self._check_open()
-        return Transaction(self.get, self._apply)
+        return Transaction(self)
 
     @property
     def stopped(self) -> str:
@@ -62,7 +62,8 @@ class EmptyState:
         """As `State.close`."""
         self._closed = True
 
-    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+    def apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+        """As `State.apply`."""
         self._check_open()
         check_reads(reads, self.get)
         if layers:

@@ -64,7 +64,7 @@ class OverlayState:
     def transaction(self) -> Transaction:
         """As `State.transaction`."""
         self._check_open()
-        return Transaction(self.get, self._apply)
+        return Transaction(self)
 
     @property
     def stopped(self) -> str:
@@ -84,7 +84,8 @@ class OverlayState:
         self._closed = True
         self._below.close()
 
-    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+    def apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+        """As `State.apply`."""
         with self._guard:
             check_reads(reads, self.get)
             for layer in layers:

@@ -144,7 +144,7 @@ class RocksState:
     def transaction(self) -> Transaction:
         """As `State.transaction`."""
         self._check_open()
-        return Transaction(self.get, self._apply)
+        return Transaction(self)
 
     def ingest(self, family: str, paths: Sequence[str | os.PathLike[str]]) -> None:
         """Ingest sorted files that an `SstFileWriter` wrote: their rows are visible at once, and durable."""
@@ -293,10 +293,12 @@ class RocksState:
             self._stopped = WriterStopped(str(why))
             raise why from error
 
-    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+    def apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+        """As `State.apply`."""
         with self._guard:
             self._check_open()
-            check_reads(reads, self.get)
+            if reads:
+                check_reads(reads, self.get)
             if not layers:
                 return
             if self.read_only:

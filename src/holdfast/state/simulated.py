@@ -108,7 +108,7 @@ class SimulatedState:
     def transaction(self) -> Transaction:
         """As `State.transaction`."""
         self._check_open()
-        return Transaction(self.get, self._apply)
+        return Transaction(self)
 
     @property
     def stopped(self) -> str:
@@ -150,7 +150,8 @@ class SimulatedState:
             key = family.keys[position]
             yield key, family.values[key]
 
-    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+    def apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+        """As `State.apply`."""
         with self._guard:
             check_reads(reads, self.get)
             self._check_open()
@@ -292,7 +293,8 @@ class MemoryState(SimulatedState):
         self._commits = 0
         self._unwritten = False
 
-    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+    def apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+        """As `State.apply`."""
         with self._guard:
             check_reads(reads, self.get)
             self._content = changed(self._content, layers)

@@ -8,21 +8,32 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from holdfast.base.errors import Closed, Conflict
-from holdfast.state.column_families import check_family
+from holdfast.state.column_families import ALL_FAMILIES, check_family
 
-__all__ = ["Layer", "Reads", "State", "Transaction", "check_reads"]
+__all__ = ["Changeable", "Layer", "Reads", "State", "Transaction", "check_reads"]
 
 Reads = Mapping[tuple[str, bytes], bytes | None]
 """The values that a transaction read, by family and key; None for a missing key."""
 
 
-@runtime_checkable
-class State(Protocol):
-    """An open state: `RocksState` on a disk, `SimulatedState` on a simulated one. Threads: any."""
+class Changeable(Protocol):
+    """What a transaction needs of a state."""
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Return the value of a key; None if there is none."""
         ...
+
+    def apply(self, reads: Reads, layers: "Sequence[Layer]", sync: bool) -> None:
+        """Check that these values are unchanged, and apply the layers in their order, in one step. For `Transaction`.
+
+        With `sync`, durable when this returns. Raises `Conflict`, and changes nothing, if a value has changed.
+        """
+        ...
+
+
+@runtime_checkable
+class State(Changeable, Protocol):
+    """An open state: `RocksState` on a disk, `SimulatedState` on a simulated one. Threads: any."""
 
     @property
     def commits(self) -> int:
@@ -50,7 +61,7 @@ class State(Protocol):
         ...
 
     def transaction(self) -> "Transaction":
-        """Begin a set of changes."""
+        """Begin a set of changes: a `Transaction` of this state, if it is open."""
         ...
 
     @property
@@ -81,7 +92,8 @@ class Points(dict[str, dict[bytes, bytes | None]]):
     __slots__ = ()
 
     def __missing__(self, family: str) -> dict[bytes, bytes | None]:
-        check_family(family)
+        if family not in ALL_FAMILIES:
+            check_family(family)
         fresh = self[family] = {}
         return fresh
 
@@ -117,16 +129,11 @@ class Transaction:
     Optimistic: nothing is locked or changed before `commit`.
     """
 
-    __slots__ = ("_apply", "_layers", "_open", "_points", "_read", "_reads")
+    __slots__ = ("_layers", "_open", "_points", "_reads", "_state")
 
-    def __init__(
-        self,
-        read: Callable[[str, bytes], bytes | None],
-        apply: Callable[[Reads, Sequence[Layer], bool], None],
-    ) -> None:
-        """Begin a transaction; `apply`, of the state, checks the reads under its lock, applies the layers and syncs."""
-        self._read = read
-        self._apply = apply
+    def __init__(self, state: Changeable) -> None:
+        """Begin a transaction. Whether the state is open is checked by reads and by `commit`."""
+        self._state = state
         self._reads: dict[tuple[str, bytes], bytes | None] = {}
         layer = Layer()
         self._layers = [layer]
@@ -144,7 +151,7 @@ class Transaction:
             if any(start <= key < stop for start, stop in layer.ranges.get(family, ())):
                 return None
         if (family, key) not in self._reads:
-            self._reads[family, key] = self._read(family, key)
+            self._reads[family, key] = self._state.get(family, key)
         return self._reads[family, key]
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
@@ -187,12 +194,13 @@ class Transaction:
         Raises `Conflict`, and changes nothing, if a value that was read has changed since: begin again. After
         `WriterStopped` the changes are either applied completely, or not at all.
         """
-        self._check_open()
+        if not self._open:
+            raise _ended()
         self._open = False
         reads, self._reads = self._reads, {}
         layers, self._layers = self._layers, []
         self._points = _ENDED
-        self._apply(reads, [layer for layer in layers if layer.points or layer.ranges], sync)
+        self._state.apply(reads, [layer for layer in layers if layer.points or layer.ranges], sync)
 
     def _check_open(self) -> None:
         if not self._open:

@@ -15,22 +15,28 @@ files.outage(kinds=["segment"], error=errno.ENOSPC, seconds=30, clock=clock)
 ```
 """
 
+from holdfast.testing.bucket import BUCKET_STOPS, BucketScenario, BucketStop, SimBucket, bucket_points
 from holdfast.testing.clock import SimClock
 from holdfast.testing.crash import CRASH_MODES, Scenario, crash_points
 from holdfast.testing.files import Crash, SimFiles
 from holdfast.testing.outages import FILE_KINDS, OPERATIONS, FileKind, Operation, Outage, kind_of
 
 __all__ = [
+    "BUCKET_STOPS",
     "CRASH_MODES",
     "FILE_KINDS",
     "OPERATIONS",
+    "BucketScenario",
+    "BucketStop",
     "Crash",
     "FileKind",
     "Operation",
     "Outage",
     "Scenario",
+    "SimBucket",
     "SimClock",
     "SimFiles",
+    "bucket_points",
     "crash_points",
     "kind_of",
 ]

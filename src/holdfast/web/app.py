@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import Closed, HoldfastError
 from holdfast.broker.users import log_failed_login
 from holdfast.web.auth import (
     Caller,
@@ -111,7 +111,7 @@ class _Application:
         if inspect.iscoroutinefunction(work):
             result = await _unless_gone(request, work(call))
         else:
-            result = await run_in_threadpool(work, call)
+            result = await run_in_threadpool(functools.partial(_read, work) if method == "GET" else work, call)
         return response(result)
 
     async def _who(self, request: Request, route: Route) -> Caller:
@@ -153,6 +153,17 @@ def _is_from_here(request: Request) -> bool:
     if "forwarded" in request.headers or "x-forwarded-for" in request.headers:
         return False
     return request.client is not None and is_loopback(request.client.host)
+
+
+def _read(work: Callable[[Call], Any], call: Call) -> Any:
+    """Run a handler that only reads. If what it had found was closed meanwhile, it looks again.
+
+    A queue is closed when it is deleted, then there is none, or when it is opened with other settings.
+    """
+    try:
+        return work(call)
+    except Closed:
+        return work(call)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:

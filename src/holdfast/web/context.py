@@ -29,7 +29,7 @@ from holdfast.web.tokens import Tokens
 __all__ = ["ServerContext"]
 
 T = TypeVar("T")
-_PATIENCE_S = 60.0
+PATIENCE_S = 60.0
 _LOOK_S = 0.5
 _LOGINS = 2
 """Passwords that are checked at the same time: each takes a core, and much memory."""
@@ -84,7 +84,7 @@ class ServerContext:
                 done.set_exception(error)
 
         self.server.post(run)
-        for _ in range(round(_PATIENCE_S / _LOOK_S)):
+        for _ in range(round(PATIENCE_S / _LOOK_S)):
             with contextlib.suppress(concurrent.futures.TimeoutError):
                 return done.result(_LOOK_S)
             if done.done():  # just now, or the error was the function's own
@@ -125,7 +125,7 @@ class ServerContext:
         """Return a queue with its broker queue, or raise `NotFound`; a queue that only programs use has no broker
         queue."""
         broker_queue = self.host(vhost).broker_queues.get(name)
-        if broker_queue is not None:
+        if broker_queue is not None and not broker_queue.queue.closed:  # a closed one is being deleted
             return broker_queue.queue, broker_queue
         check_name(name, "queue name")
         # With that character it would be the name, in the store, of a queue of another virtual host.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Pulse", "checkpoint_warning", "health_routes", "readiness"]
 
 _BEAT_S = 1.0
-_DEAD_S = 15.0
+DEAD_S = 15.0
 """Seconds without a response after which the broker's thread counts as hanging."""
 
 
@@ -92,7 +92,7 @@ def readiness(site: "ServerContext") -> dict[str, str | None]:
         )
         if store.disk_full:
             found["disk"] = "the disk is full: acks and leases continue, new messages are rejected until there is space"
-    if store._closing:
+    if store.closing:
         found["store"] = "the store is closed"
     found["memory"] = (
         "the process uses more memory than memory_limit: publishers are blocked until consumers catch up"
@@ -122,7 +122,7 @@ def checkpoint_warning(site: "ServerContext") -> str | None:
 
 def _stall(site: "ServerContext") -> str | None:
     stalled = site.pulse.stalled_s
-    return None if stalled < _DEAD_S else f"the broker's event loop has not responded for {stalled:.0f} s"
+    return None if stalled < DEAD_S else f"the broker's event loop has not responded for {stalled:.0f} s"
 
 
 class Liveness(TypedDict):

@@ -39,6 +39,7 @@ _SUMMED = {
     "holdfast_migration_": "holdfast_migrations_",
 }
 """Prefixes of the instruments of single queues and tables, and those of their sums."""
+_REPLICA = "holdfast_replica_"
 _RENAMED = {
     "holdfast_queue_ready": "holdfast_queue_ready_messages",
     "holdfast_queue_delayed": "holdfast_queue_delayed_messages",
@@ -156,6 +157,13 @@ class WholeServer(Collector):
         )
         for level in LEVELS:
             yield GaugeMetricFamily(level.name, level.help, level.read(site, totals))
+        registry = site.store.metrics
+        shipping = {
+            name for name, (kind, _) in registry.families().items() if name.startswith(_REPLICA) and kind == "gauge"
+        }
+        for sample in registry.collect(names=shipping) if shipping else ():
+            assert isinstance(sample.value, float | int)
+            yield GaugeMetricFamily(sample.name, sample.help, sample.value)
         alarm = GaugeMetricFamily(
             "holdfast_alarm", "1 while an alarm of this kind blocks publishers.", labels=["reason"]
         )
@@ -222,7 +230,7 @@ class EachObject(Collector):
             (
                 "holdfast_queue_log_bytes",
                 "Bytes of the segments of the queue's log.",
-                lambda one: sum(segment.limit for segment in one.queue.log.kept_segments()),
+                lambda one: sum(segment.limit for segment in one.queue.log.reader.segments()),
             ),
         )
         if self._wants("holdfast_queue_dead_letters_dropped_total", "counter"):

@@ -21,7 +21,6 @@ from holdfast.broker.dead_letter_browser import dead_letter_targets
 from holdfast.broker.memory_alarm import resident_bytes
 from holdfast.queue import Queue
 from holdfast.queue.dead_letter_forwarder import is_forwarded
-from holdfast.queue.stats import Counts
 
 if TYPE_CHECKING:
     from holdfast.amqp.server import Server
@@ -37,7 +36,7 @@ OBJECTS = frozenset({"log", "queue", "table"})
 PUT, LEASED, ACKED = (f"holdfast_queue_{name}_total" for name in ("put", "leased", "acked"))
 _FRESH_S = 1.0
 _RATE_S = 15.0
-_ASKED_MAX = 50
+ASKED_MAX = 50
 """Queues whose oldest message is looked up at a time: it may have to be read from disk."""
 _TRUSTED_S = 60.0
 _GUARD_S = 0.2
@@ -214,7 +213,7 @@ class Figures:
         waiting: list[Queue] = []
         for queue in queues:
             try:
-                counts = _counts(queue)
+                counts = queue.inspect.quick_counts()
             except HoldfastError:  # it was closed meanwhile
                 continue
             if counts.ready:
@@ -245,7 +244,7 @@ class Figures:
             bodies=bodies,
             resident=resident_bytes(),
             disk_free=_free_bytes(site.store.path),
-            logs_bytes=sum(segment.limit for log in logs for segment in log.kept_segments()),
+            logs_bytes=sum(segment.limit for log in logs for segment in log.reader.segments()),
             vhosts=len(hosts),
             queues=len(queues),
             exchanges=sum(len(host.topology.exchanges) for host in hosts),
@@ -315,7 +314,7 @@ class _Oldest:
                 seen[queue] = known
             if known is None or known.left != _left(queue) or now - known.asked_at >= _TRUSTED_S:
                 old.append((0 if known is None else known.put_at, id(queue), queue))
-        for _, _, queue in nsmallest(_ASKED_MAX, old):
+        for _, _, queue in nsmallest(ASKED_MAX, old):
             with contextlib.suppress(HoldfastError):  # it was closed meanwhile
                 left, stats = _left(queue), queue.stats()
                 put_at = time.time_ns() - round((stats.oldest_age or 0.0) * 1e9)
@@ -335,18 +334,8 @@ class _Oldest:
 
 
 def _left(queue: Queue) -> int:
-    totals = queue.queue_state.totals
+    totals = queue.inspect.totals
     return totals.leased + totals.dropped + totals.dead
-
-
-def _counts(queue: Queue) -> Counts:
-    """Return a queue's message counts; without the lock that `counts` takes, if nothing can be due."""
-    queue_state = queue.queue_state
-    if queue_state.delayed.count:
-        return queue.counts()
-    ready, unseen = queue_state.ready, max(0, queue.log.visible_end - queue_state.scanned)
-    ready_count = ready.count if ready.has_priorities else ready.plain.count
-    return Counts(ready_count + unseen, 0, queue_state.leases.count, len(queue_state.moving))
 
 
 def names_of(stored: str) -> tuple[str, str]:

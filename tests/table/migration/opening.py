@@ -6,6 +6,7 @@ from typing import Any
 from holdfast.base.clock import Clock
 from holdfast.base.files import Files
 from holdfast.store import Store
+from tests.table.internals import registry_of
 
 
 class Opened(Store):
@@ -32,9 +33,9 @@ class Opened(Store):
 
     def meta(self, name: str) -> dict[str, Any]:
         """What is kept of a table."""
-        return self._tables.meta(name)
+        return registry_of(self).meta(name)
 
     def entries(self, *families: str) -> list[tuple[str, bytes, bytes]]:
         """What the state holds in some families."""
-        state = self._tables._open_state()
+        state = registry_of(self).state()
         return [(family, key, value) for family in families for key, value in state.scan(family)]

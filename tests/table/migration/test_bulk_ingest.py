@@ -24,6 +24,7 @@ from holdfast.table.migration.backfill import active, turn_on
 from holdfast.table.migration.compatibility import IndexWork
 from holdfast.table.operations import Add, Change
 from holdfast.table.storage.row_codec import Event, decode_event
+from tests.table.internals import state_of
 from tests.table.migration.models import counted_1, counted_2, counted_unique
 from tests.table.migration.opening import Opened
 from tests.table.migration.test_indexes import ENTRIES, busy
@@ -86,14 +87,14 @@ def test_what_happens_while_it_is_built_is_not_missed(opened: Open, tmp_path: Pa
     hf = opened(disk=True)
     table = hf.table(model, migration=Migration())
     work = IndexWork(build=("count",), build_unique=(1,))
-    active(table, work)
+    active(table.engine, work)
     plan = plan_of(table, work)
     files = built(plan, table.log, tmp_path)
     table.change(keys[0], {"count": 77}), table.change(keys[1], {"name": "new"}), table.delete(keys[2], hard=True)
     table.delete(keys[3]) if not table.get(keys[3], include_deleted=True).deleted else table.undelete(keys[3])
     table.add(model(name="late", count=5))
     assert ingest(table, files, plan) == 5
-    turn_on(table, work)
+    turn_on(table.engine, work)
     ingested = hf.entries(*ENTRIES)
     table.rebuild()
     assert hf.entries(*ENTRIES) == ingested
@@ -123,7 +124,7 @@ def test_taking_in_may_be_done_again(opened: Open, tmp_path: Path) -> None:
     hf, table = waiting(opened, counted_2())
     plan = hf.migrations().plan("Counted")
     files = built(plan, table.log, tmp_path)
-    with table.gate.passing():
+    with table.engine.access.gate.passing():
         ingest(table, files, plan)
         once = hf.entries(*ENTRIES)
         ingest(table, files, plan)
@@ -134,7 +135,7 @@ def test_who_looked_before_sees_what_was_taken_in(opened: Open, tmp_path: Path) 
     busy(opened(disk=True), 7, history=True)
     hf, table = waiting(opened, counted_2())
     plan = hf.migrations().plan("Counted")
-    look = table.view.state.first
+    look = state_of(table).first
     assert look("historic_index", b"", b"\xff") is None
     hf.migrations().ingest("Counted", built(plan, table.log, tmp_path), plan)
     assert look("historic_index", b"", b"\xff") is not None
@@ -169,7 +170,7 @@ def test_two_records_with_one_unique_value_are_found_in_the_tail(opened: Open, t
     table = hf.table(model)
     table.add(model(name="a", count=1))
     work = IndexWork(build_unique=(1,))
-    active(table, work)
+    active(table.engine, work)
     plan = plan_of(table, work)
     files = built(plan, table.log, tmp_path)
     table.add(model(name="a", count=2))

@@ -124,7 +124,7 @@ def test_batches_go_on_where_the_last_one_ended(opened: Open) -> None:
     hf = opened()
     table = hf.table(counted_2())
     whole = hf.entries(*ENTRIES)
-    filling = Filling(table, IndexWork(build=tuple(index.canonical for index in table.spec.indexes)))
+    filling = Filling(table.engine, IndexWork(build=tuple(index.canonical for index in table.model.__spec__.indexes)))
     assert filling.begin() == len(keys) and not hf.entries(*ENTRIES)
     seen, cursor, count = [], None, 0
     while True:

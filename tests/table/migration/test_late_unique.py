@@ -9,6 +9,7 @@ import pytest
 from holdfast.table import Model, TableScanRefused, ValidationFailed, backup_table, field, restore_table
 from holdfast.table.migration import Migration, MigrationFailed, each_row
 from holdfast.table.storage.deferred_unique import LateUnique
+from tests.table.internals import REPLAY_BATCH
 from tests.table.migration.opening import Opened
 from tests.table.migration.test_indexes import ENTRIES
 
@@ -114,7 +115,7 @@ def test_a_rebuild_that_was_interrupted_goes_on(
     table.change(keys[0], {"code": "z"}), table.change(keys[1], {"code": "y"})
     before = hf.entries(*ENTRIES)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("holdfast.table.storage.commit_pipeline._REPLAY", 1)
+        patch.setattr(REPLAY_BATCH, 1)
         patch.setattr(
             f"holdfast.table.storage.deferred_unique.LateUnique.{where}",
             Interrupting(getattr(LateUnique, where), after),

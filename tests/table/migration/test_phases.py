@@ -22,6 +22,7 @@ from holdfast.table.model.fields import field
 from holdfast.table.model.model import Model
 from holdfast.table.storage.row_codec import EventKind, decode_event
 from holdfast.testing import SimClock
+from tests.table.internals import registry_of
 from tests.table.migration.models import person_1, person_2
 from tests.table.migration.opening import Opened
 
@@ -112,8 +113,8 @@ def test_phases_come_in_order_and_see_what_they_need(opened: Open) -> None:
 def test_records_are_written_anew_and_the_past_stays(opened: Open) -> None:
     hf = opened()
     keys = filled(hf, keep_all_versions=True)
-    hf._tables.open_tables["Person"].delete(keys[3])
-    before = hf._tables.open_tables["Person"].last_version
+    registry_of(hf).open_tables["Person"].delete(keys[3])
+    before = registry_of(hf).open_tables["Person"].last_version
     Person = person_2()
     hf = opened()
     table = hf.table(Person, migration=Migration(backfill=aged(Person)))
@@ -318,7 +319,7 @@ def test_progress_that_cannot_be_understood_fails_promptly(opened: Open) -> None
     hf = opened(disk=True)
     with pytest.raises(MigrationFailed):
         hf.table(person_2(), migration=Migration(verify=lambda step: Fatal("no")))
-    file = hf.migrations()._file("Person").path
+    file = hf.path / "tables" / "Person" / "migration.json"
     for damage in (b"{", b"[]", b"{}", file.read_bytes().replace(b'"Verify"', b'"Vrfy"', 1)):
         file.write_bytes(damage)
         hf = opened(disk=True)

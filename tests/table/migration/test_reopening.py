@@ -172,7 +172,7 @@ def test_readers_wait_until_the_owner_has_migrated(opened: Open) -> None:
     with pytest.raises(MigrationPending, match="is being migrated by its owner"):
         opened(disk=True, read_only=True).table(person_1())
     opened(disk=True).table(Person, migration=Migration())
-    assert opened(disk=True, read_only=True).table(Person).read_only
+    assert opened(disk=True, read_only=True).table(Person).engine.access.read_only
 
 
 def test_an_id_of_another_table_is_refused(opened: Open) -> None:

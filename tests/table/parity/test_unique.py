@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import Store, ValidationFailed
 from holdfast.table import Add, Change, Done
+from tests.table.internals import state_of
 from tests.table.parity.asking import Open, past_of
 from tests.table.parity.models import Mail
 
@@ -146,7 +147,7 @@ def test_values_are_known_after_the_store_was_opened_again(reopen: Callable[...,
 
 def test_a_record_that_is_refused_leaves_nothing_behind(table: Any) -> None:
     table.add(Mail(email="a@b.c"))
-    entries = list(table.view.state.scan("table"))
+    entries = list(state_of(table).scan("table"))
     table.add_many([Mail(email="a@b.c")])
     assert table.log.end == 1
-    assert list(table.view.state.scan("table")) == entries
+    assert list(state_of(table).scan("table")) == entries

@@ -65,7 +65,7 @@ def test_dead_letters_that_no_queue_takes_are_counted_logged_now_and_then_and_sh
 def test_every_dropped_dead_letter_is_in_a_log_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ends: bool
 ) -> None:
-    monkeypatch.setattr(dead_letter_router, "_LOG_EVERY_S", 3600.0 if ends else 2.0)
+    monkeypatch.setattr(dead_letter_router, "LOG_EVERY_S", 3600.0 if ends else 2.0)
     dropped = {"one": 5, "two": 4, "three": 2}
 
     def logged() -> Counter[str]:

@@ -15,13 +15,10 @@ import typer
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.cli.demo.log_part import run_log_part
-from holdfast.cli.demo.orders import LOG
-from holdfast.cli.demo.output import Stage
+from holdfast.cli.demo.orders import LOG, QUEUE
 from holdfast.cli.demo.queue_part import run_queue_part
-from holdfast.cli.demo.results import Figures
-from holdfast.cli.demo.shipping import QUEUE
 from holdfast.cli.demo.spark_part import run_spark_part
-from holdfast.cli.demo.summary import scorecard, scorecard_json
+from holdfast.cli.demo.stage import Stage
 from holdfast.cli.options import JsonOption
 from holdfast.cli.output import show, write_json
 
@@ -62,13 +59,13 @@ def demo(
     watched = is_watched(stay) and not as_json
     began = time.perf_counter()
     with _ending_in_order(), _folder(keep) as data:
-        figures = run_log_part(data, records, stage)
-        run_queue_part(data, orders, figures, stage)
-        run_table_part(data, figures, stage)
-        with _served(data, figures, stage, watched=watched) if serve else contextlib.nullcontext() as server:
+        run_log_part(data, records, stage)
+        run_queue_part(data, orders, stage)
+        run_table_part(data, stage)
+        with _served(data, stage, watched=watched) if serve else contextlib.nullcontext() as server:
             if spark:
-                run_spark_part(data, figures, stage, kept=keep is not None)
-            _show_summary(figures, time.perf_counter() - began, keep, as_json=as_json)
+                run_spark_part(data, orders, stage, kept=keep is not None)
+            _show_summary(stage, time.perf_counter() - began, keep, as_json=as_json)
             if server is not None and watched:
                 show(f"\nThe management page is at {server.url} (user guest, password guest).")
                 show("Press Ctrl-C to stop.")
@@ -77,19 +74,18 @@ def demo(
     return 0
 
 
-def _show_summary(figures: Figures, seconds: float, keep: Path | None, *, as_json: bool) -> None:
+def _show_summary(stage: Stage, seconds: float, keep: Path | None, *, as_json: bool) -> None:
     if as_json:
-        write_json(scorecard_json(figures, seconds))
+        write_json(stage.summary_json(seconds))
     else:
-        show("", scorecard(figures, seconds))
+        show("", stage.summary(seconds))
         if keep is not None:
             show(f"The folder {keep} was kept. Look at it with:")
             show(f"  holdfast serve --data {keep}")
             show(f"  holdfast log stats {LOG} --data {keep}")
             show(f"  holdfast stats {QUEUE} --data {keep}")
-    if not figures.ok:
-        broken = "; ".join(promise.text for promise in figures.promises if not promise.kept)
-        raise HoldfastError(f"the demo found broken guarantees; these did not hold: {broken}")
+    if stage.broken:
+        raise HoldfastError(f"the demo found broken guarantees; these did not hold: {'; '.join(stage.broken)}")
 
 
 def is_watched(stay: bool | None) -> bool:
@@ -119,7 +115,7 @@ def _ending_in_order() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _served(data: Path, figures: Figures, stage: Stage, *, watched: bool) -> Iterator["Serving | None"]:
+def _served(data: Path, stage: Stage, *, watched: bool) -> Iterator["Serving | None"]:
     if any(importlib.util.find_spec(name) is None for name in ("argon2", "capnp", "starlette", "uvicorn")):
         stage.chapter("Serve the same folder")
         stage.say('skipped: run pip install "holdfast[server]" first')
@@ -128,7 +124,7 @@ def _served(data: Path, figures: Figures, stage: Stage, *, watched: bool) -> Ite
     from holdfast.cli.demo.server_part import run_server_part, serving  # noqa: PLC0415 - needs holdfast[server]
 
     with serving(data, watched=watched) as server:
-        run_server_part(data, server, figures, stage)
+        run_server_part(server, stage)
         yield server
 
 

@@ -2,8 +2,8 @@
 
 import random
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,9 @@ from typing import Any
 import holdfast
 from holdfast.base.clock import NS
 from holdfast.base.units import format_count, format_duration, plural
-from holdfast.cli.demo.children import next_report, running
-from holdfast.cli.demo.output import Stage
-from holdfast.cli.demo.results import Figures
-from holdfast.cli.demo.shipping import (
-    ATTEMPTS,
-    BACKOFF,
-    LEASE_S,
-    QUEUE,
-    number_of,
-    open_queue,
-    orders_to_ship,
-    parts,
-    ship,
-)
-from holdfast.cli.demo.worker import WORKERS
+from holdfast.cli.demo.children import WORKERS, next_report, running
+from holdfast.cli.demo.orders import ATTEMPTS, BACKOFF, LEASE_S, QUEUE, number_of, open_queue, orders_to_ship, ship
+from holdfast.cli.demo.stage import Stage, pace
 from holdfast.cli.queue.dead_letters import dead_letter_table
 from holdfast.cli.queue.overview import stats_panel
 
@@ -41,6 +29,8 @@ class Ledger:
 
     orders: dict[int, int] = field(default_factory=dict)
     """The number of each order by its id in the queue."""
+    poison: int = 0
+    """The id of the order that cannot be shipped."""
     leased: dict[int, list[int]] = field(default_factory=dict)
     """The times of each delivery, by id."""
     again: set[int] = field(default_factory=set)
@@ -65,51 +55,49 @@ class Ledger:
             self.failed.append((report["failed"], report["attempt"], report["at"]))
 
 
-def run_queue_part(data: Path, orders: int, figures: Figures, stage: Stage) -> None:
+def run_queue_part(data: Path, orders: int, stage: Stage) -> None:
     """Run the second part in this folder."""
-    figures.orders = orders
     ledger = Ledger()
-    poison = _put(data, ledger, figures, stage)
-    died_at, silently = _work_and_kill(data, ledger, figures, stage)
-    _continue(data, ledger, died_at, silently, poison, figures, stage)
-    _redrive(data, ledger, poison, figures, stage)
+    stage.line()
+    _put(data, orders, ledger, stage)
+    died_at, silently = _work_and_kill(data, ledger, stage)
+    shipped = _continue(data, ledger, died_at, silently, stage)
+    _redrive(data, ledger, shipped, stage)
 
 
-def _put(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -> int:
-    """Put the orders; return the id of the one that cannot be shipped."""
-    stage.chapter(f"{format_count(figures.orders)} orders are put into the queue {QUEUE!r}, by {_PRODUCERS} threads")
-    payloads, poison = orders_to_ship(figures.orders)
+def _put(data: Path, orders: int, ledger: Ledger, stage: Stage) -> None:
+    stage.chapter(f"{format_count(orders)} orders are put into the queue {QUEUE!r}, by {_PRODUCERS} threads")
+    payloads, poison = orders_to_ship(orders)
     with holdfast.open(data) as store:
         queue = open_queue(store)
 
-        def produce(share: list[bytes]) -> None:
+        def produce(part: int) -> None:
+            share = payloads[part::_PRODUCERS]
             for start in range(0, len(share), _PUT_BATCH):
                 batch = share[start : start + _PUT_BATCH]
                 ledger.orders.update(zip(queue.put_many(batch), map(number_of, batch), strict=True))
 
         began = time.perf_counter()
-        producers = [threading.Thread(target=produce, args=(share,)) for share in parts(payloads, _PRODUCERS)]
-        for producer in producers:
-            producer.start()
-        for producer in producers:
-            producer.join()
-        figures.put_seconds = time.perf_counter() - began
-        ready = queue.stats().ready
-    stage.say(f"{format_count(ready)} on disk, {_pace(ready, figures.put_seconds)}, {_PUT_BATCH} per call")
-    figures.promise(
-        "every order that was put is ready, with a unique id", ready == len(ledger.orders) == figures.orders
-    )
-    return next(id for id, number in ledger.orders.items() if number == poison)
+        with ThreadPoolExecutor(_PRODUCERS) as producers:
+            list(producers.map(produce, range(_PRODUCERS)))
+        seconds = time.perf_counter() - began
+        ready = queue.counts().ready
+    ledger.poison = next(id for id, number in ledger.orders.items() if number == poison)
+    stage.say(f"{format_count(ready)} on disk, {pace(ready, seconds, 'orders')}, {_PUT_BATCH} per call")
+    stage.promise("every order that was put is ready, with a unique id", ready == len(ledger.orders) == orders)
+    stage.note(orders=orders, put_seconds=seconds)
+    stage.line("orders put into a queue", format_count(orders), pace(orders, seconds, "orders"))
 
 
-def _work_and_kill(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -> tuple[int, int]:
+def _work_and_kill(data: Path, ledger: Ledger, stage: Stage) -> tuple[int, int]:
     """Return the time of the kill, and how many orders were acknowledged without a report."""
     stage.chapter(f"A process with {WORKERS} workers ships them, and is killed")
-    deadly = round(figures.orders * random.uniform(0.3, 0.5))
-    with running("work", data, max(10, figures.orders // 100)) as child:
+    orders = len(ledger.orders)
+    deadly = round(orders * random.uniform(0.3, 0.5))
+    with running("work", data, max(10, orders // 100)) as child:
         next_report(child)
         began = time.perf_counter()
-        with stage.progress("shipped", figures.orders, in_bytes=False) as advance:
+        with stage.progress("shipped", orders) as advance:
             while len(ledger.shipped) < deadly and (report := next_report(child)) is not None:
                 ledger.note(report)
                 advance(len(ledger.shipped))
@@ -117,97 +105,93 @@ def _work_and_kill(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -
         died_at = time.time_ns()
         while (report := next_report(child)) is not None:
             ledger.note(report)
-        figures.shipped_before_seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         code = child.wait()
-    figures.shipped_before = len(ledger.shipped)
-    figures.in_doubt = len(ledger.leased.keys() - ledger.shipped.keys() - {id for id, _, _ in ledger.failed})
+    shipped = len(ledger.shipped)
+    in_doubt = len(ledger.leased.keys() - ledger.shipped.keys() - {id for id, _, _ in ledger.failed})
     with holdfast.open(data) as store:
         after = open_queue(store).stats()
-    silently = after.total_acked - figures.shipped_before
-    pace = _pace(figures.shipped_before, figures.shipped_before_seconds)
-    stage.say(f"{format_count(figures.shipped_before)} shipped, {pace}")
+    silently = after.total_acked - shipped
+    stage.say(f"{format_count(shipped)} shipped, {pace(shipped, seconds, 'orders')}")
     stage.say(f"kill -9 {child.pid}: it had leased {plural(after.leased, 'order')}; one of its workers hung")
-    figures.promise("the process with the workers was killed before it ended", code == -signal.SIGKILL)
-    figures.promise("the queue kept every ack that was confirmed", 0 <= silently <= figures.in_doubt)
+    stage.promise("the process with the workers was killed before it ended", code == -signal.SIGKILL)
+    stage.promise("the queue kept every ack that was confirmed", 0 <= silently <= in_doubt)
+    stage.note(shipped_before=shipped, shipped_before_seconds=seconds, in_doubt=in_doubt)
+    stage.line("shipped before kill -9", format_count(shipped), pace(shipped, seconds, "orders"))
     return died_at, silently
 
 
-def _continue(
-    data: Path, ledger: Ledger, died_at: int, silently: int, poison: int, figures: Figures, stage: Stage
-) -> None:
+def _continue(data: Path, ledger: Ledger, died_at: int, silently: int, stage: Stage) -> int:
+    """Return how many orders are shipped."""
     stage.chapter("Another process continues, and gets these orders when their leases expire")
     before, doubtful = set(ledger.shipped), ledger.leased.keys() - ledger.shipped.keys()
     delivered = {id: times[-1] for id, times in ledger.leased.items()}
     ledger.again.clear()
-    with running("work", data, 0) as child:
-        began = time.perf_counter()
-        with stage.progress("shipped", figures.orders, in_bytes=False) as advance:
-            while (report := next_report(child)) is not None:
-                ledger.note(report)
-                advance(len(ledger.shipped))
-        figures.shipped_seconds = time.perf_counter() - began
-    again = {id: ledger.leased[id][-1] for id in ledger.again if id != poison}
-    figures.came_again = len(again)
-    figures.came_again_seconds = max(0, max(again.values(), default=died_at) - died_at) / NS
-    unheard = ledger.orders.keys() - ledger.shipped.keys() - {poison}
-    figures.missing = abs(len(unheard) - silently)
-    figures.doubled = sum(count - 1 for count in ledger.shipped.values())
-    figures.shipped = len(ledger.shipped) + silently
+    with running("work", data, 0) as child, stage.progress("shipped", len(ledger.orders)) as advance:
+        while (report := next_report(child)) is not None:
+            ledger.note(report)
+            advance(len(ledger.shipped))
+    again = {id: ledger.leased[id][-1] for id in ledger.again if id != ledger.poison}
+    seconds = max(0, max(again.values(), default=died_at) - died_at) / NS
+    unheard = ledger.orders.keys() - ledger.shipped.keys() - {ledger.poison}
+    missing = abs(len(unheard) - silently)
+    doubled = sum(count - 1 for count in ledger.shipped.values())
+    shipped = len(ledger.shipped) + silently
     waited = all(time - delivered.get(id, 0) >= LEASE_S * NS for id, time in again.items())
-    when = format_duration(figures.came_again_seconds)
-    stage.say(f"{format_count(figures.came_again)} were redelivered, the last {when} after the kill")
+    stage.say(f"{format_count(len(again))} were redelivered, the last {format_duration(seconds)} after the kill")
     if silently:
         stage.say(f"{format_count(silently)} that it had acked just before the kill were not")
-    stage.say(f"{format_count(figures.shipped)} orders are shipped; lost: {figures.missing}, twice: {figures.doubled}")
-    figures.promise("no acked order was redelivered", not before & again.keys())
-    figures.promise(f"no order was redelivered before its lease of {format_duration(LEASE_S)} had expired", waited)
-    figures.promise(
+    stage.say(f"{format_count(shipped)} orders are shipped; lost: {missing}, twice: {doubled}")
+    stage.promise("no acked order was redelivered", not before & again.keys())
+    stage.promise(f"no order was redelivered before its lease of {format_duration(LEASE_S)} had expired", waited)
+    stage.promise(
         "no order is lost: each was shipped, at the first delivery or a later one",
-        figures.missing == 0 and unheard <= doubtful,
+        missing == 0 and unheard <= doubtful,
     )
-    figures.promise("no order was shipped twice, and each payload was correct", figures.doubled == ledger.strange == 0)
+    stage.promise("no order was shipped twice, and each payload was correct", doubled == ledger.strange == 0)
+    stage.note(came_again=len(again), came_again_seconds=seconds, missing=missing, doubled=doubled)
+    stage.line("leased then, redelivered", format_count(len(again)), f"within {format_duration(seconds)} of the kill")
+    stage.line("lost, or shipped twice", format_count(missing + doubled), lost=missing + doubled)
+    return shipped
 
 
-def _redrive(data: Path, ledger: Ledger, poison: int, figures: Figures, stage: Stage) -> None:
+def _redrive(data: Path, ledger: Ledger, shipped: int, stage: Stage) -> None:
     stage.chapter("One order cannot be shipped: it becomes a dead letter, and is redriven")
+    number = ledger.orders[ledger.poison]
     with holdfast.open(data) as store:
         queue = open_queue(store)
         letters = queue.dead_letters()
         stage.show(dead_letter_table(letters, margin=stage.margin) if letters else "none")
-        figures.attempts = letters[0].attempts if letters else 0
-        right = [(letter.original_id, letter.attempts) for letter in letters] == [(poison, ATTEMPTS)]
-        figures.promise(
+        attempts = letters[0].attempts if letters else 0
+        right = [(letter.original_id, letter.attempts) for letter in letters] == [(ledger.poison, ATTEMPTS)]
+        stage.promise(
             f"only the order that cannot be shipped is a dead letter, after {ATTEMPTS} attempts",
             right and "cannot ship" in letters[0].reason,
         )
-        figures.promise("after each failure it waited for its backoff", _waited(ledger, poison))
-        figures.redriven = queue.redrive()
+        stage.promise("after each failure it waited for its backoff", _waited(ledger))
+        redriven = queue.redrive()
         mended = queue.get()
-        shipped = mended is not None and ship(mended.payload, mended=True) == ledger.orders[poison] and mended.ack()
-        stage.say(f"the code is fixed and the dead letter redriven: order {ledger.orders[poison]} is shipped")
-        first = mended is not None and mended.attempt == 1
-        figures.promise(
+        done = mended is not None and ship(mended.payload, mended=True) == number and mended.ack()
+        stage.say(f"the code is fixed and the dead letter redriven: order {number} is shipped")
+        stage.promise(
             "the redriven order started at attempt 1, was shipped and acked",
-            shipped and first and figures.redriven == 1,
+            mended is not None and done and mended.attempt == 1 and redriven == 1,
         )
-        figures.shipped += shipped
         after = queue.stats()
         stage.show(stats_panel(queue, after, watched=False))
-        left = after.ready + after.delayed + after.leased + after.dead
-        figures.promise(
-            "the queue is empty, and counts one ack per order", left == 0 and after.total_acked == figures.orders
-        )
+    left = after.ready + after.delayed + after.leased + after.dead
+    empty = left == 0 and after.total_acked == len(ledger.orders)
+    stage.promise("the queue is empty, and counts one ack per order", empty)
+    stage.note(shipped=shipped + done, attempts=attempts, redriven=redriven)
+    stage.line("shipped in total", format_count(shipped + done))
+    stage.line("dead letters redriven", format_count(redriven), f"after {attempts} attempts")
 
 
-def _waited(ledger: Ledger, poison: int) -> bool:
+def _waited(ledger: Ledger) -> bool:
     """Return whether each redelivery after a failure came no sooner than its backoff allows."""
     return all(
-        min((time for time in ledger.leased[poison] if time > at), default=at + BACKOFF.delay_ns(attempt))
-        >= at + BACKOFF.delay_ns(attempt)
+        min((time for time in ledger.leased[id] if time > at), default=due) >= due
         for id, attempt, at in ledger.failed
-        if id == poison and attempt < ATTEMPTS
+        if id == ledger.poison and attempt < ATTEMPTS
+        for due in [at + BACKOFF.delay_ns(attempt)]
     )
-
-
-def _pace(count: int, seconds: float) -> str:
-    return f"{format_count(count / max(seconds, 1e-9))} orders/s"

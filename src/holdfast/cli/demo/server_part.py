@@ -3,15 +3,13 @@
 import contextlib
 import json
 import secrets
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import holdfast
 from holdfast.amqp.client import Address, Client
@@ -19,11 +17,9 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.units import format_count, format_duration, format_size, plural
 from holdfast.broker.basic_properties import Properties, encode_properties
 from holdfast.broker.definitions import open_definitions
-from holdfast.cli.demo.orders import orders
-from holdfast.cli.demo.output import Stage
-from holdfast.cli.demo.results import Figures
-from holdfast.cli.demo.shipping import QUEUE
-from holdfast.cli.demo.table_part import TABLE
+from holdfast.cli.demo.orders import QUEUE, orders
+from holdfast.cli.demo.stage import Stage, pace
+from holdfast.cli.demo.table_part import CUSTOMERS, TABLE
 
 __all__ = ["Serving", "run_server_part", "serving"]
 
@@ -38,13 +34,17 @@ _OPERATOR = "operator"
 class Serving:
     """`holdfast serve` on the demo's folder, as a process that is killed and started again."""
 
-    def __init__(self, data: Path, *, watched: bool) -> None:
-        """Add an administrator and start the server; if `watched`, at the page's default port, if that is free."""
-        self._data = data
+    def __init__(self, data: Path, backups: Path, *, watched: bool) -> None:
+        """Start the server; if `watched`, at the page's default port, if that is free. It may write to `backups`."""
+        self.data = data
+        self.backups = backups
         self.password = secrets.token_urlsafe()
         """Password of the administrator, who may start a backup over HTTP; the default guest may not."""
-        self._backups = tempfile.TemporaryDirectory(prefix="holdfast-demo-backup-")
-        _add_administrator(data, self.password)
+        with holdfast.open(data) as store:  # as `holdfast user add` does
+            definitions = open_definitions(store)
+            if definitions.is_new:
+                definitions.begin()
+            definitions.users().add(_OPERATOR, self.password, tags=("administrator",))
         self._ports = {"http": _PORT if watched and _is_free(_PORT) else 0, "amqp": 0}
         self.start()
 
@@ -59,31 +59,23 @@ class Serving:
             self._start()
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "holdfast", "serve", "--json", "--data", str(self._data), "--rpc-port", "0"]
+        command = [sys.executable, "-m", "holdfast", "serve", "--json", "--data", str(self.data), "--rpc-port", "0"]
         command += ["--http-port", str(self._ports["http"]), "--amqp-port", str(self._ports["amqp"])]
         command += ["--host", "127.0.0.1", "--set", f"allowed_paths={self.backups}"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         try:
-            self._listen()
+            assert self.process.stdout is not None
+            for _ in range(_LISTENERS):
+                line = self.process.stdout.readline()
+                if not line:
+                    raise HoldfastError(f"the server did not start: its exit code is {self.process.wait()}")
+                listener = json.loads(line)
+                self._ports[listener["protocol"]] = listener["port"]
         except BaseException:  # also a signal: no other code can stop this process yet
             self.kill()
             raise
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for _ in range(_LISTENERS):
-            line = self.process.stdout.readline()
-            if not line:
-                raise HoldfastError(f"the server did not start: its exit code is {self.process.wait()}")
-            listener = json.loads(line)
-            self._ports[listener["protocol"]] = listener["port"]
-
-    @property
-    def backups(self) -> Path:
-        """The folder that the server may write backups to; deleted when the server is stopped."""
-        return Path(self._backups.name)
 
     @property
     def url(self) -> str:
@@ -96,61 +88,57 @@ class Serving:
         return Address.parse(f"amqp://guest:guest@127.0.0.1:{self._ports['amqp']}")
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL."""
+        """Kill the process with SIGKILL, if it has not ended."""
         self.process.kill()
-        self._end()
-
-    def stop(self) -> None:
-        """Stop the server by SIGTERM, after 30 s by SIGKILL, and delete its backups."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(30)
-        if self.process.poll() is None:
-            self.process.kill()
-        self._end()
-        self._backups.cleanup()
-
-    def payments_on_disk(self) -> int:
-        """Return how many payments are ready, as a read-only process sees them: what a kill would leave."""
-        with holdfast.open(self._data, read_only=True) as store:
-            return store.queue(_PAYMENTS).stats().ready
-
-    def _end(self) -> None:
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
 
+    def stop(self) -> None:
+        """Stop the server by SIGTERM, after 30 s by SIGKILL."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(30)
+        self.kill()
+
 
 @contextlib.contextmanager
 def serving(data: Path, *, watched: bool) -> Iterator[Serving]:
-    """Run a server that is stopped when the block is left."""
-    server = Serving(data, watched=watched)
-    try:
-        yield server
-    finally:
-        server.stop()
+    """Run a server that is stopped when the block is left; its backups are deleted then."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-backup-") as backups:
+        server = Serving(data, Path(backups), watched=watched)
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
-def run_server_part(data: Path, server: Serving, figures: Figures, stage: Stage) -> None:
+def run_server_part(server: Serving, stage: Stage) -> None:
     """Publish over AMQP, kill the server, use HTTP, and back up the store while it is served."""
     stage.chapter("The same folder is served: AMQP, an HTTP API and a page")
     stage.say(f"the page: {server.url} (user guest, password guest)")
-    _publish(server, figures, stage)
-    _kill(server, figures, stage)
-    _act(server, figures, stage)
-    _back_up(data, server, figures, stage)
+    published = _publish(server, stage)
+    _kill(server, published, stage)
+    _act(server, stage)
+    _back_up(server, stage)
 
 
-def _publish(server: Serving, figures: Figures, stage: Stage) -> None:
+def _publish(server: Serving, stage: Stage) -> int:
+    """Return how many messages were confirmed."""
+
+    def on_disk() -> int:
+        """Return how many payments are ready, as a read-only process sees them: what a kill would leave."""
+        with holdfast.open(server.data, read_only=True) as store:
+            return store.queue(_PAYMENTS).counts().ready
+
     with Client(server.amqp) as client:
         client.open_channel()
         client.declare(_DEAD)
         client.declare(_PAYMENTS, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": _DEAD})
         raw = encode_properties(Properties(delivery_mode=2, content_type="application/json", type="payment"))
         began = time.perf_counter()
-        figures.published = client.publish(_PAYMENTS, list(orders(0, _MESSAGES)), raw)
-        figures.published_seconds = time.perf_counter() - began
+        published = client.publish(_PAYMENTS, list(orders(0, _MESSAGES)), raw)
+        seconds = time.perf_counter() - began
         client.ask(_PAYMENTS, _REJECTED)
         for got in list(client.answers(_REJECTED)):
             if got is not None:
@@ -158,80 +146,77 @@ def _publish(server: Serving, figures: Figures, stage: Stage) -> None:
         # Dead letters are moved in the background; the kill must come after that.
         _eventually(lambda: client.look(_DEAD)[0], _REJECTED)
         _eventually(lambda: client.look(_PAYMENTS)[0], _MESSAGES - _REJECTED)
-        _eventually(server.payments_on_disk, _MESSAGES - _REJECTED)
-    pace = format_count(figures.published / figures.published_seconds)
-    stage.say(f"{format_count(figures.published)} payments published over AMQP and confirmed, {pace} per second")
+        _eventually(on_disk, _MESSAGES - _REJECTED)
+    rate = format_count(published / seconds)
+    stage.say(f"{format_count(published)} payments published over AMQP and confirmed, {rate} per second")
     stage.say(f"{_REJECTED} of them rejected, and thereby dead-lettered")
+    stage.note(published=published, published_seconds=seconds)
+    stage.line("confirmed over AMQP", format_count(published), pace(published, seconds, "messages"))
+    return published
 
 
-def _kill(server: Serving, figures: Figures, stage: Stage) -> None:
+def _kill(server: Serving, published: int, stage: Stage) -> None:
     stage.chapter(f"kill -9 {server.process.pid}: this time the server")
     server.kill()
     began = time.perf_counter()
     server.start()
-    figures.restart_seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - began
     with holdfast.connect(server.url) as remote:
         found = remote.queue(_PAYMENTS).counts().ready
         dead = _eventually(lambda: remote.queue(_DEAD).counts().ready, _REJECTED)
-    stage.say(f"served again after {format_duration(figures.restart_seconds)}: {format_count(found)} payments ready")
-    figures.promise("every payment confirmed over AMQP survived the kill", found + dead == figures.published)
+    stage.say(f"served again after {format_duration(seconds)}: {format_count(found)} payments ready")
+    stage.promise("every payment confirmed over AMQP survived the kill", found + dead == published)
+    stage.note(restart_seconds=seconds)
+    stage.line("served again after kill -9", format_duration(seconds))
 
 
-def _act(server: Serving, figures: Figures, stage: Stage) -> None:
+def _act(server: Serving, stage: Stage) -> None:
     stage.chapter("The same queues over HTTP, from Python or a browser")
     with holdfast.connect(server.url) as remote:
-        reminders = remote.queue(_REMINDERS)
+        reminders, payments, dead = (remote.queue(name) for name in (_REMINDERS, _PAYMENTS, _DEAD))
         for minutes in range(1, 61):
             reminders.put(f'{{"remind": {minutes}}}'.encode(), delay=60 * minutes)
-        remote.queue(_PAYMENTS).pause()
-        taken = remote.queue(_PAYMENTS).lease(10)
-        remote.queue(_PAYMENTS).resume()
-        dead = remote.queue(_DEAD).dead_letters()
-        redriven = remote.queue(_DEAD).redrive([one.id for one in dead[: _REJECTED // 2]])
+        payments.pause()
+        taken = payments.lease(10)
+        payments.resume()
+        letters = dead.dead_letters()
+        redriven = dead.redrive([one.id for one in letters[: _REJECTED // 2]])
         tables, logs = remote.tables(), remote.logs()
     stage.say("60 reminders put, due a minute apart; one queue paused and resumed")
-    stage.say(f"{plural(redriven, 'dead letter')} of {len(dead)} redriven with one call; the others stay for the page")
-    figures.promise("a paused queue delivered nothing", taken == [])
-    figures.promise(
+    stage.say(
+        f"{plural(redriven, 'dead letter')} of {len(letters)} redriven with one call; the others stay for the page"
+    )
+    stage.promise("a paused queue delivered nothing", taken == [])
+    stage.promise(
         "HTTP shows the queues, logs and tables of programs and AMQP clients",
         TABLE in tables and QUEUE in logs and redriven == _REJECTED // 2,
     )
 
 
-def _back_up(data: Path, server: Serving, figures: Figures, stage: Stage) -> None:
+def _back_up(server: Serving, stage: Stage) -> None:
     stage.chapter("A backup, while the server runs")
-    folder = server.backups
+    again = server.backups / "again"
     with holdfast.connect(server.url, user=_OPERATOR, password=server.password) as remote:
         remote.authority.permit(_OPERATOR, "/", "", "", ".*")  # to read the counts that the backup must contain
         began = time.perf_counter()
-        made: dict[str, Any] = remote.backup(folder / "backups")
-        figures.backup_seconds = time.perf_counter() - began
-        figures.backup_bytes = int(made["bytes"])
+        made = remote.backup(server.backups / "backups")
+        seconds = time.perf_counter() - began
         before = remote.queue(_PAYMENTS).counts().ready
-        holdfast.restore_backup(Path(made["path"]), folder / "again")
-        with holdfast.open(folder / "again", read_only=True) as restored:
-            found = restored.queue(_PAYMENTS).counts().ready
-            customers = restored.table(TABLE).count()
-    took = format_duration(figures.backup_seconds)
-    stage.say(f"{format_size(figures.backup_bytes)} in {took}; restored into another folder and compared")
-    figures.promise(
-        "the backup contains every payment and every customer", (found, customers) == (before, figures.customers)
-    )
+    holdfast.restore_backup(made.path, again)
+    with holdfast.open(again, read_only=True) as restored:
+        found, customers = restored.queue(_PAYMENTS).counts().ready, restored.table(TABLE).count()
+    size, took = format_size(made.bytes), format_duration(seconds)
+    stage.say(f"{size} in {took}; restored into another folder and compared")
+    kept = (found, customers) == (before, CUSTOMERS)
+    stage.promise("the backup contains every payment and every customer", kept)
+    stage.note(backup_seconds=seconds, backup_bytes=made.bytes)
+    stage.line("backed up while served", size, f"in {took}")
 
 
-def _add_administrator(data: Path, password: str) -> None:
-    """Add an administrator before the first start, as `holdfast user add` does."""
-    with holdfast.open(data) as store:
-        definitions = open_definitions(store)
-        if definitions.is_new:
-            definitions.begin()
-        definitions.users().add(_OPERATOR, password, tags=("administrator",))
-
-
-def _eventually(look: Any, wanted: int) -> int:
+def _eventually(look: Callable[[], int], wanted: int) -> int:
     """Call `look` until it returns `wanted`, or a timeout passes; return the last result."""
     deadline = time.monotonic() + 60
-    while (found := int(look())) != wanted and time.monotonic() < deadline:
+    while (found := look()) != wanted and time.monotonic() < deadline:
         time.sleep(0.1)
     return found
 

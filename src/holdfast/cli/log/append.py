@@ -8,14 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast.base.units import plural
-from holdfast.cli.input import (
-    STANDARD_INPUT,
-    key_of,
-    parse_headers,
-    payload_of,
-    read_file_payload,
-    standard_input_lines,
-)
+from holdfast.cli.input import given_payloads, key_of, parse_headers, standard_input_lines
 from holdfast.cli.open_store import seen_as, store_to_write
 from holdfast.cli.options import (
     CompressionChoice,
@@ -68,7 +61,7 @@ def append(
     The log is created if it does not exist. Lines of standard input are appended as they arrive, many in one write.
     """
     headers, key_bytes = parse_headers(header), key_of(key)
-    given = _single_payload(payload, file)
+    given = given_payloads([] if payload is None else [payload], file, "append")
     first: int | None = None
     count = 0
     with store_to_write(data) as store:
@@ -87,7 +80,7 @@ def append(
             )
         try:
             if given is not None:
-                first, count = log.append(given, key_bytes, headers), 1
+                first, count = log.append(given[0], key_bytes, headers), 1
             else:
                 for sequences in _append_lines(log, key_bytes, headers, shown=not as_json):
                     first = sequences.start if first is None else first
@@ -107,17 +100,6 @@ def _show_result(name: str, first: int | None, count: int, *, as_json: bool) -> 
         show("0 records")
     else:
         show(str(first) if count == 1 else f"{first}-{last} ({plural(count, 'record')})")
-
-
-def _single_payload(payload: str | None, file: Path | None) -> bytes | None:
-    """Return the one payload that was given; None if lines are to be read."""
-    if file is not None:
-        if payload is not None:
-            raise UsageError("give a PAYLOAD or --file PATH, not both")
-        return read_file_payload(file)
-    if payload is None:
-        raise UsageError("nothing to append: give a PAYLOAD, --file PATH, or - for lines from standard input")
-    return None if payload == STANDARD_INPUT else payload_of(payload)
 
 
 def _append_lines(log: Log, key: bytes | None, headers: Headers, *, shown: bool) -> Iterator[range]:

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.log.printing import RecordPrinter
+from holdfast.cli.log.printing import record_printer
 from holdfast.cli.open_store import log_to_read
 from holdfast.cli.options import DataOption, FormatChoice, JsonOption, NameArgument, pattern_option, time_option
+from holdfast.cli.printing import Printer
 from holdfast.cli.warnings import DamageNotices
 from holdfast.log import Log, Record, Tailer
 
@@ -60,7 +61,7 @@ def cat(
     Times are in UTC. Damage is reported at the end, and the exit code is then 1. Works while another process writes.
     """
     with log_to_read(data, name) as log:
-        printer = RecordPrinter(form, json=as_json, newline_between=True)
+        printer = record_printer(form, json=as_json, newline_between=True)
         damage = DamageNotices(log)
         first, end = _stretch(log, start, stop, since, until)
         records = log.read(first, end, reverse=reverse)
@@ -106,7 +107,7 @@ def tail(
     Works while another process writes.
     """
     with log_to_read(data, name) as log, log.tailer(tailer_name) as tailer:
-        printer = RecordPrinter(form, json=as_json)
+        printer = record_printer(form, json=as_json)
         damage = DamageNotices(log)
         if tailer_name is None:
             first, end = log.readable()
@@ -119,7 +120,7 @@ def tail(
         return 1 if damage.show() else 0
 
 
-def _print_on(tailer: Tailer, printer: RecordPrinter, damage: DamageNotices, count: int | None) -> None:
+def _print_on(tailer: Tailer, printer: Printer[Record], damage: DamageNotices, count: int | None) -> None:
     """Print to the current end, or `count` records, and commit the position after the printed records."""
     left = count
     while left is None or left > 0:

@@ -15,9 +15,8 @@ import typer
 from typer.main import get_command
 
 from holdfast.base.errors import HoldfastError, NotFound
-from holdfast.cli.help_texts import join_help_lines
 from holdfast.cli.open_store import folder_of, remote_at
-from holdfast.cli.options import DataOption, JsonOption, Target, UsageError, help_if_alone
+from holdfast.cli.options import DataOption, JsonOption, Target, UsageError, help_if_alone, join_help_lines
 from holdfast.cli.output import error_console, make_table, show, write_json
 from holdfast.cli.pipeline.failures import reason_of
 from holdfast.cli.pipeline.options import REQUIRED, PipelineOption, options_of, parse_pairs
@@ -60,7 +59,12 @@ def list_pipelines(
     """List the pipelines."""
     if as_json or options:
         rows = [
-            {"name": name, **each._asdict(), **({"options": _options_json(name)} if options else {})}
+            {
+                "name": name,
+                "module": each.module,
+                "description": each.description,
+                **({"options": _options_json(name)} if options else {}),
+            }
             for name, each in PIPELINES.items()
         ]
         write_json({"pipelines": rows})

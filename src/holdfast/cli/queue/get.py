@@ -20,9 +20,10 @@ from holdfast.cli.options import (
     duration_option,
     patience_option,
 )
-from holdfast.cli.queue.printing import MessagePrinter
+from holdfast.cli.printing import Printer
+from holdfast.cli.queue.printing import message_printer
 from holdfast.cli.warnings import DamageNotices, notify
-from holdfast.queue import Delivery, Queue
+from holdfast.queue import Delivery, PeekedMessage, Queue
 
 __all__ = ["get", "peek", "why_nothing"]
 
@@ -93,7 +94,7 @@ def get(
         raise UsageError("choose one: --ack, --no-ack or --nack REASON")
     taken: list[Delivery] = []
     with queue_to_change(data, name) as queue:
-        printer = MessagePrinter(form, json=as_json, newline_between=True)
+        printer = message_printer(form, json=as_json, newline_between=True)
         timeout = None if wait == timedelta.max else wait or timedelta()
         while (left := count - len(taken)) and (held := queue.lease(min(left, _BATCH), lease=lease, wait=timeout)):
             timeout = timedelta()
@@ -122,7 +123,7 @@ def peek(
     Works while another process has the store open.
     """
     with queue_to_read(data, name) as queue:
-        printer = MessagePrinter(form, json=as_json, newline_between=True)
+        printer = message_printer(form, json=as_json, newline_between=True)
         found = queue.peek(count)
         for message in found:
             printer.print(message)
@@ -155,7 +156,7 @@ def _settle(queue: Queue, held: list[Delivery], *, ack: bool | None, nack: str |
         queue.ack(held)
 
 
-def _print(printer: MessagePrinter, held: list[Delivery]) -> None:
+def _print(printer: Printer[Delivery | PeekedMessage], held: list[Delivery]) -> None:
     try:
         for delivery in held:
             printer.print(delivery)

@@ -13,7 +13,6 @@ from holdfast.cli.output import make_table, safe_text, show, write_json, write_j
 from holdfast.cli.printing import body_json
 from holdfast.cli.warnings import notify
 from holdfast.queue import Delayed, LeaseInfo
-from holdfast.remote.queue import RemoteLease
 
 __all__ = ["delayed", "leases", "pause", "resume"]
 
@@ -78,10 +77,10 @@ def leases(
         table = make_table("lease", "messages", "since", "expires in", "ids", numbers=("lease", "messages"))
         for one in found:
             left = one.expires_at - now
-            ids = ", ".join(map(str, one.ids[:_IDS_SHOWN])) + (" ..." if _held(one) > _IDS_SHOWN else "")
+            ids = ", ".join(map(str, one.ids[:_IDS_SHOWN])) + (" ..." if one.count > _IDS_SHOWN else "")
             table.add_row(
                 str(one.id),
-                format_count(_held(one)),
+                format_count(one.count),
                 format_time(one.since),
                 format_duration(left / NS) if left > 0 else "expired",
                 ids,
@@ -89,14 +88,10 @@ def leases(
         show(table)
 
 
-def _held(lease: LeaseInfo) -> int:
-    return lease.count if isinstance(lease, RemoteLease) else len(lease.ids)
-
-
 def _lease_json(lease: LeaseInfo) -> dict[str, Any]:
     return {
         "lease": lease.id,
-        "count": _held(lease),
+        "count": lease.count,
         "ids": list(lease.ids[:100]),
         "since_at": lease.since,
         "since_time": iso_time(lease.since),

@@ -10,14 +10,7 @@ from typing import Annotated
 import typer
 
 from holdfast.base.units import plural
-from holdfast.cli.input import (
-    STANDARD_INPUT,
-    key_of,
-    parse_headers,
-    payload_of,
-    read_file_payload,
-    standard_input_lines,
-)
+from holdfast.cli.input import given_payloads, key_of, parse_headers, standard_input_lines
 from holdfast.cli.open_store import store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, duration_option
 from holdfast.cli.output import short_name, show, write_json
@@ -78,7 +71,7 @@ def put(
         b"", key=key_of(key), headers=parse_headers(header), delay=delay, priority=priority, ttl=ttl, dedup=dedup
     )
     is_plain = form == Message(b"", headers={})  # a million bare payloads are put in a fraction of the time
-    given = _given(payload or [], file)
+    given = given_payloads(payload or [], file, "put")
     if dedup is not None and (given is None or len(given) > 1):
         raise UsageError("--dedup is the id of one message: put several with one command for each")
     first: int | None = None
@@ -100,21 +93,6 @@ def put(
             if first is not None or sys.exc_info()[0] is None:
                 _show_result(queue.name, first, last, count, duplicate=duplicates > 0, as_json=as_json)
         DamageNotices(queue.log).show()
-
-
-def _given(payloads: list[str], file: Path | None) -> list[bytes] | None:
-    """Return the payloads that were given; None if lines are to be read."""
-    if file is not None:
-        if payloads:
-            raise UsageError("give PAYLOADs or --file PATH, not both")
-        return [read_file_payload(file)]
-    if not payloads:
-        raise UsageError("nothing to put: give a PAYLOAD, --file PATH, or - for lines from standard input")
-    if STANDARD_INPUT not in payloads:
-        return [payload_of(each) for each in payloads]
-    if len(payloads) > 1:
-        raise UsageError("- means all lines of standard input: give no other PAYLOAD")
-    return None
 
 
 def _lines(queue: Queue, *, shown: bool) -> Iterator[list[bytes]]:

@@ -14,19 +14,15 @@ from holdfast.base.hlc import time_of
 from holdfast.base.units import plural
 from holdfast.cli.output import Name, details, make_table, output_console, safe_text, show
 from holdfast.table import Record, text_of_key
-from holdfast.table.model.json_output import changes_json, json_of, record_json, time_json
+from holdfast.table.model.json_output import json_of
 from holdfast.table.model.types import SCALARS, Kind
 from holdfast.table.query.change_history import RecordChanges, VersionChanges
 
 __all__ = [
     "RecordTables",
-    "changes_json",
     "changes_parts",
-    "json_of",
     "record_details",
-    "record_json",
     "table_or_blocks",
-    "time_json",
     "time_text",
     "value_text",
     "version_text",

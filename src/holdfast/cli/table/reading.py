@@ -23,30 +23,16 @@ from holdfast.cli.output import (
     write_json_lines,
 )
 from holdfast.cli.table.open_table import expression_of, key_of, names_of, point_of, table_to_read
-from holdfast.cli.table.printing import (
-    RecordTables,
-    changes_json,
-    changes_parts,
-    json_of,
-    record_details,
-    record_json,
-    table_or_blocks,
-    time_json,
-    time_text,
-)
+from holdfast.cli.table.printing import RecordTables, changes_parts, record_details, table_or_blocks, time_text
 from holdfast.cli.warnings import notify
 from holdfast.remote.store import RemoteStore
 from holdfast.table import Table, TableScanRefused
 from holdfast.table.model.field_edits import steps_of
 from holdfast.table.model.field_path import type_at
+from holdfast.table.model.json_output import changes_json, json_of, record_json, time_json
 from holdfast.table.storage.keyring import WITHOUT_KEYS
-from holdfast.table.storage.row_codec import image_of
-from holdfast.table.storage.table_state import after
 
 __all__ = ["list_tables", "show_changes", "show_migrations", "show_record", "show_scan"]
-
-_STEP = 10_000
-"""Records between two updates of the progress bar."""
 
 
 def list_tables(data: Target, *, as_json: bool) -> None:
@@ -62,9 +48,6 @@ def list_tables(data: Target, *, as_json: bool) -> None:
     if as_json:
         write_json({"tables": found})
         return
-    if not found:
-        show(f"no tables in {str(data)!r} yet")
-        return
     rows = [
         {
             "table": safe_text(one["name"]),
@@ -77,7 +60,7 @@ def list_tables(data: Target, *, as_json: bool) -> None:
         }
         for one in found
     ]
-    show(*table_or_blocks(rows, numbers=("id", "records", "log")))
+    _show_tables(rows, data, numbers=("id", "records", "log"))
 
 
 def show_migrations(data: Target, *, as_json: bool) -> None:
@@ -86,9 +69,6 @@ def show_migrations(data: Target, *, as_json: bool) -> None:
         found = list(store.migrations())
     if as_json:
         write_json({"migrations": [json_of(asdict(one)) for one in found]})
-        return
-    if not found:
-        show(f"no tables in {str(data)!r} yet")
         return
     rows = [
         {
@@ -102,7 +82,11 @@ def show_migrations(data: Target, *, as_json: bool) -> None:
         }
         for one in found
     ]
-    show(*table_or_blocks(rows, numbers=("records", "attempts")))
+    _show_tables(rows, data, numbers=("records", "attempts"))
+
+
+def _show_tables(rows: Sequence[Mapping[str, str]], data: Target, *, numbers: Sequence[str]) -> None:
+    show(*(table_or_blocks(rows, numbers) if rows else [f"no tables in {str(data)!r} yet"]))
 
 
 def _figures(table: Table[Any], *, shown: bool) -> dict[str, Any]:
@@ -111,8 +95,8 @@ def _figures(table: Table[Any], *, shown: bool) -> dict[str, Any]:
     last = table.last_version
     return {
         "name": table.name,
-        "id": table.spec.id,
-        "version": table.spec.version,
+        "id": table.model.__spec__.id,
+        "version": table.model.__spec__.version,
         "records": live,
         "deleted": deleted,
         "log_bytes": table.log.stats().bytes,
@@ -141,16 +125,9 @@ def _remote_figures(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _counts(table: Table[Any], *, shown: bool) -> tuple[int, int]:
     """Return the numbers of records and of soft-deleted records, without reading their values."""
-    prefix = table.view.prefix
-    count = deleted = 0
     with progress_on(error_console(), shown=shown, in_bytes=False) as progress:
         bar = progress.add_task(f"counting {short_name(table.name)}", total=None)
-        for _, raw in table.view.state.scan("table", prefix, after(prefix)):
-            count += 1
-            deleted += bool(image_of(raw)[0])
-            if count % _STEP == 0:
-                progress.update(bar, completed=count)
-    return count - deleted, deleted
+        return table.counts(lambda count: progress.update(bar, completed=count))
 
 
 def show_record(
@@ -226,7 +203,7 @@ def show_scan(
             if not found:
                 notify(_nothing(name, filtered=where is not None or cursor is not None))
             return
-        kinds = {name: type_at(table.spec, steps_of(table.spec, name)).kind for name in fields}
+        kinds = {name: type_at(table.model.__spec__, steps_of(table.model.__spec__, name)).kind for name in fields}
         printer = RecordTables(kinds)
         count = 0
         for record in scan:
@@ -289,10 +266,10 @@ def _nothing(name: str, *, filtered: bool) -> str:
 def _checked_names(table: Table[Any], chosen: Sequence[str] | None) -> list[str]:
     """Return the columns to show; unknown names are an error."""
     if chosen is None:
-        return list(table.spec.fields)
+        return list(table.model.__spec__.fields)
     try:
         for path in chosen:
-            steps_of(table.spec, path)
+            steps_of(table.model.__spec__, path)
     except InvalidArgument as error:
         raise UsageError(f"--select: {error}") from error
     return list(chosen)

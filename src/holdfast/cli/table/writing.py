@@ -1,5 +1,6 @@
 """Implementation of the table commands that write: add, change, delete and undelete."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from holdfast.cli.confirm import ask
 from holdfast.cli.input import STANDARD_INPUT, read_file_payload, standard_input_lines
 from holdfast.cli.options import Target, UsageError
 from holdfast.cli.output import error_console, json_line, progress_on, short_name, show, standard_output, write_json
-from holdfast.cli.table.changes import parse_changes, parse_json
 from holdfast.cli.table.open_table import key_of, table_to_change
-from holdfast.cli.table.printing import time_json, time_text
+from holdfast.cli.table.printing import time_text
 from holdfast.cli.warnings import notify
 from holdfast.table import Add, Delete, Done, Table, Undelete, text_of_key
+from holdfast.table.model.change_parser import parse_changes
+from holdfast.table.model.json_output import time_json
 from holdfast.table.operations import Operation, Outcome
 
 __all__ = ["add_records", "change_record", "delete_records", "undelete_records"]
@@ -74,8 +76,11 @@ def change_record(
         raise UsageError("nothing to change: give name=value, a JSON object, or --unset NAME")
     wanted = key_of(key)
     with table_to_change(data, name, keyring) as table:
-        changes = parse_changes(table.model, given, unset)
-        done = table.change(wanted, changes, check=parse_changes(table.model, check), if_version=if_version)
+        try:
+            changes, expected = parse_changes(table.model, given, unset), parse_changes(table.model, check)
+        except InvalidArgument as error:
+            raise UsageError(str(error)) from error
+        done = table.change(wanted, changes, check=expected, if_version=if_version)
     if as_json:
         write_json(_done_json(done))
     elif done.changed:
@@ -170,8 +175,8 @@ def _texts(argument: str) -> list[str | bytes]:
         return [argument]
     content = read_file_payload(Path(argument[1:]))
     try:
-        whole = parse_json(content)
-    except UsageError:
+        whole = json.loads(content)
+    except (ValueError, RecursionError):
         return [line for line in content.split(b"\n") if line.strip()]
     return [json_line(one) for one in whole] if isinstance(whole, list) else [content]
 

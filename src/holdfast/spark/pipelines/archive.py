@@ -17,18 +17,19 @@ import json
 import shutil
 import time
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.log.consumer_offsets import Position
+from holdfast.spark.options import matching_names
 from holdfast.spark.partitions import DataLoss, plan
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.lake import Added, Batch, Card, Gap, Lake, Shelf, Table, opened, read_json, write_json
+from holdfast.spark.shuffles import cores_of
 from holdfast.spark.sources import Track
 from holdfast.spark.stream import PLACE
 
@@ -122,7 +123,7 @@ def archive(
             size = _size(tracks, starts)
             if size is not None:
                 limit = (batch_mb or (BATCH_MB if shelf.lake.table == "parquet" else TABLE_BATCH_MB)) << 20
-                cores = _cores(spark)
+                cores = cores_of(spark)
                 if batch_mb is None and shelf.lake.table == "parquet":
                     limit = max(limit, cores * FILE_BYTES)
                 batch = -(-size // -(-size // limit)) if size else limit  # all of the same size
@@ -322,20 +323,4 @@ def _keep_place(track: Track, reader: str, end: int) -> None:
 
 
 def _chosen(what: str, known: list[str], given: list[str] | None) -> list[str]:
-    if given is None:
-        return known
-    found: set[str] = set()
-    for word in given:
-        fitting = [word] if word in known else [name for name in known if fnmatchcase(name, word)]
-        if not fitting:
-            few = ", ".join(map(repr, known[:10])) or "none"
-            raise NotFound(f"no {what} matches {word!r}; there are: {few}")
-        found.update(fitting)
-    return sorted(found)
-
-
-def _cores(spark: SparkSession) -> int:
-    try:
-        return max(1, int(spark.sparkContext.defaultParallelism))
-    except Exception:  # Spark Connect has no context
-        return 1
+    return known if given is None else matching_names(what, known, given)

@@ -24,7 +24,8 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.base.paths import local_path
 from holdfast.spark.arrow_schema import model_of
 from holdfast.spark.pipelines import Result
-from holdfast.spark.pipelines.output_modes import make_private
+from holdfast.spark.pipelines.output_folder import make_private
+from holdfast.spark.schemas import ddl
 from holdfast.spark.shuffles import partitions_for
 from holdfast.table.migration.backfill import BackfillPlan, entries_of_rows, restricted, rows_of
 from holdfast.table.migration.bulk_ingest import write_sst
@@ -35,18 +36,17 @@ from holdfast.table.model.indexes import Index
 from holdfast.table.model.model import Model
 from holdfast.table.storage.field_encryption import sealed_images
 from holdfast.table.storage.keyring import Keyring
-from holdfast.table.storage.row_codec import decode_event
-from holdfast.table.storage.table_state import TableState, plain_images
+from holdfast.table.storage.row_codec import decode_event, plain_images
+from holdfast.table.storage.table_state import TableState
 from holdfast.typed_options import TableOptions
 
 __all__ = ["build", "entries", "events", "migrate", "run"]
 
-_ENTRIES = "family STRING, key BINARY, value BINARY"
-_ENTRIES_ARROW = pa.schema([("family", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
-_FILES = "family STRING, path STRING, entries LONG"
-_FILES_ARROW = pa.schema([("family", pa.string()), ("path", pa.string()), ("entries", pa.int64())])
+_ENTRIES = pa.schema([("family", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
+_FILES = pa.schema([("family", pa.string()), ("path", pa.string()), ("entries", pa.int64())])
 _BATCH = 10_000
-_EVENTS_A_TASK = 50_000
+EVENTS_A_TASK = 50_000
+"""Events that one task of Spark reads."""
 
 Entry = tuple[str, bytes, bytes]
 
@@ -66,7 +66,7 @@ def run(
     """Build a new index of a table in parallel, and add it to the stored definition."""
     added = Index.parse(index, name)
     with holdfast.open(data) as store, tempfile.TemporaryDirectory(prefix="holdfast-backfill-") as temporary:
-        kept = store._tables.meta(table)["definition"]
+        kept = store.table_definition(table)
         if any(one["parts"] == added.canonical for one in kept.get("indexes", ())):
             raise InvalidArgument(f"the table {table!r} already has the index {added.canonical!r}")
         wanted = {"parts": added.canonical, **({"name": name} if name is not None else {})}
@@ -117,7 +117,7 @@ def build(
         written = (
             found.repartitionByRange(_tasks(plan), "family", "key")
             .sortWithinPartitions("family", "key")
-            .mapInArrow(partial(_write, str(folder)), _FILES)
+            .mapInArrow(partial(_write, str(folder)), ddl(_FILES))
             .collect()  # one row for each file
         )
     finally:
@@ -149,12 +149,12 @@ def entries(events: DataFrame, plan: BackfillPlan, keyring: str | None = None) -
     return (
         events.repartition(_tasks(plan), "key")
         .sortWithinPartitions("key", "offset")
-        .mapInArrow(partial(_entries, plan.to_dict(), keyring), _ENTRIES)
+        .mapInArrow(partial(_entries, plan.to_dict(), keyring), ddl(_ENTRIES))
     )
 
 
 def _tasks(plan: BackfillPlan) -> int:
-    return partitions_for(plan.position - plan.start, _EVENTS_A_TASK)
+    return partitions_for(plan.position - plan.start, EVENTS_A_TASK)
 
 
 def _entries(given: dict[str, Any], keyring: str | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -172,11 +172,8 @@ def _entries(given: dict[str, Any], keyring: str | None, batches: Iterator[pa.Re
     )
     while some := list(islice(found, _BATCH)):
         yield pa.RecordBatch.from_arrays(
-            [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*some, strict=True), _ENTRIES_ARROW, strict=True)
-            ],
-            schema=_ENTRIES_ARROW,
+            [pa.array(column, field.type) for column, field in zip(zip(*some, strict=True), _ENTRIES, strict=True)],
+            schema=_ENTRIES,
         )
 
 
@@ -193,7 +190,7 @@ def _write(folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     for family, same in groupby(_rows(batches), key=lambda entry: entry[0]):
         path = f"{folder}/{uuid.uuid4().hex}.sst"
         count = write_sst(family, ((key, value) for _, key, value in same), path)
-        yield pa.RecordBatch.from_pylist([{"family": family, "path": path, "entries": count}], _FILES_ARROW)
+        yield pa.RecordBatch.from_pylist([{"family": family, "path": path, "entries": count}], _FILES)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Entry]:

@@ -17,11 +17,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import holdfast
-from holdfast.base.errors import NotFound
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.lifecycle import bucket_seconds, read_events, with_period_and_count
+from holdfast.spark.pipelines.output_folder import Folder, chosen_queues, default_folder
 from holdfast.spark.pipelines.report.formatting import clean, count, micros, moment
-from holdfast.spark.pipelines.report.output_folder import Folder, chosen_queues, default_folder
+from holdfast.spark.pipelines.report.page import write
 from holdfast.spark.shuffles import partitions_for, sized_shuffles
 
 __all__ = [
@@ -213,11 +213,9 @@ def run(
     payload: Annotated[bool, "Show the first bytes of some messages."] = True,
 ) -> Result:
     """Write `failures` and `reasons` as Parquet and a report, in place of those of the last run."""
-    from holdfast.spark.pipelines.report.dead_letters import write_deadletters  # noqa: PLC0415 - it imports this module
+    from holdfast.spark.pipelines.report.dead_letters import deadletters_page  # noqa: PLC0415 - it imports lifecycle
 
     chosen = chosen_queues(data, queues)
-    if not chosen:
-        raise NotFound(f"there are no queues in {data!r}: put a message into one first")
     with Folder(out or default_folder(data, "deadletters"), ("failures", "reasons", "report.html")) as folder:
         events, extent_of = with_period_and_count(read_events(spark, data, chosen))
         failures(events).write.parquet(folder.new("failures"))  # a snapshot of a store that is being written to
@@ -236,7 +234,7 @@ def run(
             if report:
                 totals = {"failures": total or 0, "dead": deaths or 0, "reasons": kinds, "queues": len(chosen)}
                 times = over_time(failed, first, last) if found else []
-                write_deadletters(folder.new("report.html"), found, totals, span, times)
+                write(folder.new("report.html"), deadletters_page(found, totals, span, times))
     facts: dict[str, object] = {"failures": total or 0, "reasons": folder.path("reasons")}
     if rows > len(found):
         facts["left out"] = f"{count(rows - len(found))} rows of rarer reasons; the table has them"

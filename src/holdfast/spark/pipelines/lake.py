@@ -26,7 +26,7 @@ from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat, NotFound
 from holdfast.base.files import Lock, UmaskFiles, read_file, replace_file, translate_os_errors
 from holdfast.base.names import abbreviate, escape_name
 from holdfast.spark.options import ReadOptions
-from holdfast.spark.pipelines.output_modes import make_private
+from holdfast.spark.pipelines.output_folder import local_folder, make_private
 from holdfast.spark.schemas import LIFECYCLE, LOG
 from holdfast.spark.sources import View
 
@@ -53,8 +53,6 @@ KINDS = {"logs": LOG, "lifecycle": LIFECYCLE}
 TABLES = ("parquet", "delta", "iceberg")
 OWN = "_holdfast"
 _FORMAT = 1
-_STORE = ("logs", "journals", "state", "incoming")
-"""Folders of a store in which only the store itself may write."""
 _DAY_US = 86_400 * 1_000_000
 _SPECIAL = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')
 """The characters that Spark escapes in the value of a partition."""
@@ -150,12 +148,7 @@ class Lake:
     """A folder with archives, which the driver and all workers can access."""
 
     def __init__(self, path: str) -> None:
-        if "://" in path.removeprefix("file://"):
-            raise InvalidArgument(f"{path!r} is not a folder of this machine: archive into a local or mounted folder")
-        self.root = Path(path.removeprefix("file://")).absolute()
-        parts = {parent.name for parent in (self.root, *self.root.parents) if (parent.parent / "LOCK").exists()}
-        if parts.intersection(_STORE):
-            raise InvalidArgument(f"{path!r} is inside a folder that the store itself uses: choose another folder")
+        self.root = local_folder(path)
         self._files = UmaskFiles()
         self.own = self.root / OWN
         self.id = ""

@@ -15,10 +15,12 @@ import json
 import re
 from datetime import UTC, datetime
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.spark.frames import time_column
+from holdfast.spark.options import few
 from holdfast.spark.partitions import DataLoss
 from holdfast.spark.pipelines.lake import Card, Lake, Shelf, opened
 from holdfast.spark.schemas import arrow_schema, ddl
@@ -49,8 +51,7 @@ def history(
     shelf = place.shelf("logs", log) if log is not None else place.shelf("lifecycle", queue or "")
     card = shelf.card()
     if card is None:
-        few = ", ".join(map(repr, place.names(shelf.kind)[:10])) or "none"
-        raise NotFound(f"{shelf.name!r} is not archived in {lake!r}; there are: {few}")
+        raise NotFound(f"{shelf.name!r} is not archived in {lake!r}; there are: {few(place.names(shelf.kind))}")
     if card.gaps and not allow_gaps:
         gap = card.gaps[0]
         raise DataLoss(
@@ -75,9 +76,9 @@ def between(frame: DataFrame, since: datetime | None, until: datetime | None) ->
     """Return the rows from one time up to another, not included; times without a zone are UTC."""
     column = F.col("timestamp" if "timestamp" in frame.columns else "time")
     if (first := _in_utc(since)) is not None:
-        frame = frame.where(column >= _moment(first))
+        frame = frame.where(column >= time_column(first))
     if (last := _in_utc(until)) is not None:
-        frame = frame.where(column < _moment(last))
+        frame = frame.where(column < time_column(last))
     return frame
 
 
@@ -134,8 +135,3 @@ def _in_utc(when: datetime | None) -> datetime | None:
     if when is None:
         return None
     return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
-
-
-def _moment(when: datetime) -> Column:
-    delta = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return F.timestamp_micros(F.lit((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds))

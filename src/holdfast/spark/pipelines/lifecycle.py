@@ -21,10 +21,9 @@ from typing import Annotated
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
-from holdfast.base.errors import NotFound
 from holdfast.spark.pipelines import Result
+from holdfast.spark.pipelines.output_folder import Folder, chosen_queues, default_folder
 from holdfast.spark.pipelines.report.formatting import moment
-from holdfast.spark.pipelines.report.output_folder import Folder, chosen_queues, default_folder
 from holdfast.spark.schemas import LIFECYCLE, ddl
 from holdfast.spark.shuffles import partitions_for, sized_shuffles
 
@@ -38,7 +37,6 @@ __all__ = [
     "read_events",
     "run",
     "summary",
-    "with_period",
     "with_period_and_count",
 ]
 
@@ -237,21 +235,13 @@ def period(events: DataFrame) -> Span | None:
     return _span(events.agg(*_ends()).collect()[0].asDict())
 
 
-def with_period(events: DataFrame) -> tuple[DataFrame, Callable[[], Span | None]]:
-    """Return the events, and a function that returns their period.
-
-    The function waits for the first action on the returned events, so call it after that.
-    """
-    observed, seen = _observed(events)
-    return observed, lambda: _span(seen.get)
-
-
 def with_period_and_count(events: DataFrame) -> tuple[DataFrame, Callable[[], tuple[Span | None, int]]]:
     """Return the events, and a function that returns their period and number.
 
     The function waits for the first action on the returned events, so call it after that.
     """
-    observed, seen = _observed(events)
+    seen = Observation()
+    observed = events.observe(seen, *_ends(), F.count(F.lit(1)).alias("rows"))
     return observed, lambda: (_span(seen.get), int(seen.get["rows"]))
 
 
@@ -276,8 +266,6 @@ def run(
     from holdfast.spark.pipelines.report.lifecycle import write_lifecycle  # noqa: PLC0415 - it imports this module
 
     chosen = chosen_queues(data, queues)
-    if not chosen:
-        raise NotFound(f"there are no queues in {data!r}: put a message into one first")
     with Folder(out or default_folder(data, "lifecycle"), ("events", "messages", "minutes", "report.html")) as folder:
         # The store may be written to while this runs: one read is a snapshot, and all else is computed from it.
         found, extent_of = with_period_and_count(read_events(spark, data, chosen))
@@ -323,11 +311,6 @@ def run(
         ],
         facts=({"report": folder.path("report.html")} if report else {}) | facts,
     )
-
-
-def _observed(events: DataFrame) -> tuple[DataFrame, Observation]:
-    seen = Observation()
-    return events.observe(seen, *_ends(), F.count(F.lit(1)).alias("rows")), seen
 
 
 def _ends() -> tuple[Column, Column]:

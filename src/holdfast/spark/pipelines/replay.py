@@ -28,6 +28,7 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import SystemFiles
 from holdfast.log.batch_inbox import BatchInbox
 from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
+from holdfast.spark.options import few
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.deadletters import excerpt
 from holdfast.spark.pipelines.lake_history import between, history, live
@@ -216,8 +217,7 @@ def _iso(column: str) -> Column:
 def _log_of(data: str, queue: str) -> str:
     with holdfast.open(data, read_only=True) as store:
         if queue not in store.queues():
-            few = ", ".join(map(repr, store.queues()[:10])) or "none"
-            raise NotFound(f"there is no queue {queue!r} in {data!r}; there are: {few}")
+            raise NotFound(f"there is no queue {queue!r} in {data!r}; there are: {few(store.queues())}")
         return store.log_of(queue)
 
 

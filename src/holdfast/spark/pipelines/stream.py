@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.spark.pipelines import Result
-from holdfast.spark.pipelines.output_modes import make_output
+from holdfast.spark.pipelines.output_folder import make_output
 from holdfast.spark.shuffles import cores_of, sized_shuffles
 
 __all__ = ["counts", "run", "to_parquet", "to_queue"]

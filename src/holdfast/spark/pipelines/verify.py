@@ -25,16 +25,29 @@ from holdfast.log.segment import Segment
 from holdfast.log.verification import verify_segments
 from holdfast.spark.partitions import Stretch
 from holdfast.spark.pipelines import Result
+from holdfast.spark.schemas import ddl
 from holdfast.spark.shuffles import cores_of
 
 __all__ = ["check", "run", "segments"]
 
 TASKS_A_CORE = 3
 """More tasks than cores balance costs that bytes do not show, such as compression."""
-
-_DAMAGE = "ARRAY<STRUCT<path: STRING, offset: LONG, length: LONG, reason: STRING, first_lost: LONG, lost: LONG>>"
-_CHECKED = (
-    f"kind STRING, name STRING, path STRING, segments LONG, blocks LONG, records LONG, bytes LONG, damage {_DAMAGE}"
+_DAMAGE = pa.struct(
+    [
+        ("path", pa.string()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("reason", pa.string()),
+        ("first_lost", pa.int64()),
+        ("lost", pa.int64()),
+    ]
+)
+_CHECKED = pa.schema(
+    [
+        *((name, pa.string()) for name in ("kind", "name", "path")),
+        *((name, pa.int64()) for name in ("segments", "blocks", "records", "bytes")),
+        ("damage", pa.list_(_DAMAGE)),
+    ]
 )
 
 
@@ -102,7 +115,7 @@ def segments(spark: SparkSession, data: str, log: str | None = None) -> DataFram
 
 def check(segments: DataFrame) -> DataFrame:
     """Return one row for each segment: how much was read, and the damage that was found."""
-    return segments.mapInArrow(_check, _CHECKED)
+    return segments.mapInArrow(_check, ddl(_CHECKED))
 
 
 def _check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -112,13 +125,13 @@ def _check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             stretch: Stretch = pickle.loads(row["segment"])
             found = asdict(verify_segments([stretch.segment()], lambda damage: None))
             yield pa.RecordBatch.from_pylist(
-                [{"kind": row["kind"], "name": row["name"], "path": row["path"], **found}], _ARROW
+                [{"kind": row["kind"], "name": row["name"], "path": row["path"], **found}], _CHECKED
             )
 
 
 def _segments(log: Log) -> tuple[Segment, ...]:
     log.refresh()
-    return log.kept_segments()
+    return log.reader.segments()
 
 
 def _whole(segment: Segment) -> Stretch:
@@ -126,26 +139,3 @@ def _whole(segment: Segment) -> Stretch:
     limit, end = segment.extent
     header = SegmentHeader(segment.segment_id, segment.log_id, segment.base, segment.created)
     return Stretch(str(segment.log), segment.name, header, limit, end, segment.base, end or segment.base, limit)
-
-
-_ARROW = pa.schema(
-    [
-        *((name, pa.string()) for name in ("kind", "name", "path")),
-        *((name, pa.int64()) for name in ("segments", "blocks", "records", "bytes")),
-        (
-            "damage",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("path", pa.string()),
-                        ("offset", pa.int64()),
-                        ("length", pa.int64()),
-                        ("reason", pa.string()),
-                        ("first_lost", pa.int64()),
-                        ("lost", pa.int64()),
-                    ]
-                )
-            ),
-        ),
-    ]
-)

@@ -1,32 +1,33 @@
 """Replication from another store: its changes are applied at their own versions, each once, never over newer ones."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from holdfast.base.clock import Clock
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.base.hlc import VERSION_MAX, Fenced, check_not_ahead, version_before
+from holdfast.base.hlc import VERSION_MAX, HybridLogicalClock, check_not_ahead, version_before
 from holdfast.log.record import Record as LogRecord
 from holdfast.table.errors import ValidationFailed
 from holdfast.table.live.sync_updates import Addition, Alteration, Removal
-from holdfast.table.live.watcher import Watching
 from holdfast.table.model.differences import field_in
-from holdfast.table.model.keys import KeyLayout
 from holdfast.table.model.model import Model, copy_of
 from holdfast.table.model.object_access import same
 from holdfast.table.model.validation import validate
 from holdfast.table.operations import Done, NoRecord, Outcome
 from holdfast.table.query.record_reader import Point
 from holdfast.table.record import Record
-from holdfast.table.storage.commit_pipeline import Doubtful
+from holdfast.table.storage.applied_state import AppliedState
+from holdfast.table.storage.commit_pipeline import CommitPipeline
 from holdfast.table.storage.row_codec import EventKind, Row, decode_event
-from holdfast.table.storage.staging import Busy, Staging
-from holdfast.table.storage.table_state import TableState, after
+from holdfast.table.storage.staging import Staging
+from holdfast.table.storage.table_schema import TableSchema
+from holdfast.table.storage.table_state import after
 
-__all__ = ["Replication"]
+__all__ = ["REPLICATED_AT_ONCE", "Replicator"]
 
 M = TypeVar("M", bound=Model)
 
-_AT_ONCE = 1000
+REPLICATED_AT_ONCE = 1000
 """Updates that are applied as one request; more where the last ones have the same version."""
 
 
@@ -49,8 +50,22 @@ class _Arrival(NamedTuple):
     """Its position in the log that it comes from; records of a log are not validated again. -1 if from no log."""
 
 
-class Replication(Watching[M]):
-    """The part of a table that applies changes of another store."""
+class Replicator(Generic[M]):
+    """Applies changes of another store to one table. Threads: any."""
+
+    def __init__(
+        self,
+        schema: TableSchema[M],
+        state: AppliedState,
+        commits: CommitPipeline,
+        versions: HybridLogicalClock,
+        clock: Clock,
+    ) -> None:
+        self._schema = schema
+        self._state = state
+        self._commits = commits
+        self._versions = versions
+        self._clock = clock
 
     def apply(self, updates: "Iterable[Addition[M] | Alteration[M] | Removal | LogRecord]") -> list[Outcome]:
         """Apply updates of the same table of another store, or records of its log, at the versions they have there.
@@ -64,8 +79,8 @@ class Replication(Watching[M]):
         Updates are written about 1000 at a time. Raises `InvalidArgument` in a transaction, for what is not an update,
         and for a version more than an hour ahead: earlier groups are applied then.
         """
-        self._check_writable()
-        if self.join is not None and self.join([]) is not None:
+        self._commits.check_writable()
+        if self._commits.join([]) is not None:
             raise InvalidArgument("updates keep their own versions: apply them outside of the transaction")
         arrivals = [self._arrival(update) for update in updates]
         outcomes: list[Outcome] = []
@@ -78,15 +93,13 @@ class Replication(Watching[M]):
 
         Updates from before that version must not be applied afterwards: they would add the records again.
         """
-        self._check_writable()
+        self._commits.check_writable()
         version = version_before(up_to, "up_to") or 0
-        prefix = self.view.prefix
-        with self.apply_lock:
-            batch = self._state.transaction()
+        store, prefix = self._state.store, self._state.view.prefix
+        with self._commits.apply_lock:
+            batch = store.transaction()
             old = [
-                name
-                for name, raw in self._state.scan("keys", prefix, after(prefix))
-                if int.from_bytes(raw, "big") <= version
+                name for name, raw in store.scan("keys", prefix, after(prefix)) if int.from_bytes(raw, "big") <= version
             ]
             for name in old:
                 batch.delete("keys", name)
@@ -96,36 +109,17 @@ class Replication(Watching[M]):
     def _apply_group(self, arrivals: Sequence[_Arrival]) -> list[Outcome]:
         latest = max(arrival.version for arrival in arrivals)
         check_not_ahead(latest, self._clock)
-        while True:
-            try:
-                with self._lock:
-                    incoming, outcomes = self._stage_arrivals(arrivals, latest)
-                    if not incoming.steps:
-                        return outcomes
-                    # Not the version of a change, but one above all versions in the state, as those of pending commits
-                    # are.
-                    pending_commit = self._stage_to_log(
-                        incoming.steps, incoming.names, self._versions.last, incoming.batch
-                    )
-                break
-            except Fenced:  # a running transaction that uses this table later must not find a version above its own
-                self.wait_for_transaction()
-            except Doubtful:
-                self.recover()
-        self._wait_durable(pending_commit)
-        return outcomes
 
-    def _stage_arrivals(self, arrivals: Sequence[_Arrival], latest: int) -> "tuple[_Incoming, list[Outcome]]":
-        while True:
-            if self._turnstile.line or self.doubt:
-                self._wait_for_exclusive()
+        def attempt() -> tuple[Staging, list[Outcome]]:
             self._versions.admit(latest)
-            incoming = self.staging(_Incoming, 0)
-            try:
-                return incoming, [incoming.take(arrival) for arrival in arrivals]
-            except Busy:
-                self._applied.wait(1)
-                self._check_now()
+            staging = self._commits.staging(0, drops_undone=False)  # an event has the version of the other store
+            incoming = _Incoming(staging, self._schema, self._state)
+            outcomes = [incoming.take(arrival) for arrival in arrivals]
+            # Not the version of a change, but one above all versions in the state, as those of pending commits are.
+            staging.version = self._versions.last
+            return staging, outcomes
+
+        return self._commits.commit(attempt)
 
     def _arrival(self, update: Any) -> _Arrival:
         match update:
@@ -147,9 +141,9 @@ class Replication(Watching[M]):
         )
 
     def _of_record(self, record: Record[M], names: frozenset[str] | None) -> _Arrival:
-        if not isinstance(record.value, self.model):
+        if not isinstance(record.value, self._schema.model):
             raise InvalidArgument(
-                f"a record of this table must be a {self.model.__name__}, not {type(record.value).__name__}"
+                f"a record of this table must be a {self._schema.model.__name__}, not {type(record.value).__name__}"
             )
         created = _version(record.created)
         return _Arrival(_key(record.key), _version(record.version), created, record.deleted, False, record.value, names)
@@ -160,7 +154,7 @@ class Replication(Watching[M]):
         if event.kind is EventKind.HARD_DELETE:
             return _Arrival(key, event.version, event.created, True, True, sequence=record.sequence)
         # The whole record, and not only the fields that this event changed: earlier events may arrive late.
-        value = self.view.images.decode(key, event.image)
+        value = self._state.view.images.decode(key, event.image)
         return _Arrival(
             key,
             event.version,
@@ -172,21 +166,13 @@ class Replication(Watching[M]):
         )
 
 
-class _Incoming(Staging):
-    """Staging of updates from another store."""
+class _Incoming:
+    """Stages updates from another store."""
 
-    drops_undone = False  # an event has a version, which the record has in the other store
-
-    def __init__(
-        self,
-        model: type[Model],
-        view: TableState,
-        layout: KeyLayout,
-        version: int,
-        pending: Container[bytes],
-        size_max: int,
-    ) -> None:
-        super().__init__(model, view, layout, version, pending, size_max)
+    def __init__(self, staging: Staging, schema: TableSchema[Any], state: AppliedState) -> None:
+        self._staging = staging
+        self._schema = schema
+        self._view = state.view
         self._graves: dict[bytes, int] = {}
         """Keys that these updates hard-deleted, and at which version."""
         self._begun: dict[bytes, int] = {}
@@ -201,18 +187,18 @@ class _Incoming(Staging):
 
     def _take(self, arrival: _Arrival) -> Done:
         key = arrival.key
-        row, before = self._record_state(key)
+        row, before = self._staging.record_state(key)
         last = self._buried(key) if row is None else row.version
         if arrival.version < last or (arrival.version == last and not self._goes_on(arrival, row)):
             return Done(key, last, changed=False)
-        self.version, self._begun[key] = arrival.version, arrival.sequence
+        self._staging.version, self._begun[key] = arrival.version, arrival.sequence
         if arrival.hard:
             self._bury(key, arrival.created if row is None else row.created)
         elif row is not None and arrival.created > row.created:
             # The key was hard-deleted and added again there: the hard delete of our record may arrive later or never.
-            self.version = max(arrival.created, row.version)
+            self._staging.version = max(arrival.created, row.version)
             self._bury(key, row.created)
-            self.version = arrival.version
+            self._staging.version = arrival.version
             self._new(arrival)
         elif row is None:
             self._new(arrival)
@@ -220,22 +206,22 @@ class _Incoming(Staging):
             record = self._merged(arrival, before)
             fields = tuple(
                 field.number
-                for name, field in self._view.spec.fields.items()
+                for name, field in self._schema.spec.fields.items()
                 if field.number in arrival.fields or not same(field.type, getattr(record, name), getattr(before, name))
             )
             if not arrival.deleted:
-                self._check_uniques(key, record)
+                self._staging.check_uniques(key, record)
             kind = EventKind.CHANGE
             if not fields and arrival.deleted != row.deleted:
                 kind = EventKind.DELETE if arrival.deleted else EventKind.UNDELETE
-            self._step(key, kind, row.created, arrival.deleted, fields, record)
+            self._staging.stage(key, kind, row.created, arrival.deleted, fields, record)
         return Done(key, arrival.version)
 
     def _bury(self, key: bytes, created: int) -> None:
-        """Stage the hard delete of a record at `self.version`."""
-        self._graves[key] = self.version
-        self._forget(key)
-        self._step(key, EventKind.HARD_DELETE, created, True, (), None)
+        """Stage the hard delete of a record at the staging's version."""
+        self._graves[key] = self._staging.version
+        self._staging.forget(key)
+        self._staging.stage(key, EventKind.HARD_DELETE, created, True, (), None)
 
     def _goes_on(self, arrival: _Arrival, row: Row | None) -> bool:
         """Return whether an update with the version that the record has here is a further event of that version.
@@ -250,11 +236,11 @@ class _Incoming(Staging):
     def _new(self, arrival: _Arrival) -> None:
         key, record = arrival.key, arrival.record
         if record is None:
-            raise NoRecord(f"there is no {self._model.__name__} with this key to soft-delete: add it first", key)
+            raise NoRecord(f"there is no {self._schema.model.__name__} with this key to soft-delete: add it first", key)
         self._check(arrival, record)
         if not arrival.deleted:
-            self._check_uniques(key, record)
-        self._step(key, EventKind.ADD, arrival.created, arrival.deleted, (), copy_of(record))
+            self._staging.check_uniques(key, record)
+        self._staging.stage(key, EventKind.ADD, arrival.created, arrival.deleted, (), copy_of(record))
 
     def _merged(self, arrival: _Arrival, before: Any) -> Any:
         """Return the new value of a record that exists here, validated unless it comes from a log."""
@@ -266,15 +252,15 @@ class _Incoming(Staging):
         else:
             record = copy_of(before)
             for name in arrival.names:
-                if name in self._view.spec.fields:
+                if name in self._schema.spec.fields:
                     setattr(record, name, getattr(given, name))
         self._check(arrival, record)
         return record
 
     def _check(self, arrival: _Arrival, record: Any) -> None:
-        self._layout.check(arrival.key, record)
+        self._schema.layout.check(arrival.key, record)
         if arrival.sequence < 0 and (violations := validate(record)):
-            raise ValidationFailed(self._model.__name__, violations)
+            raise ValidationFailed(self._schema.model.__name__, violations)
 
     def _buried(self, key: bytes) -> int:
         """Return the version of a key's tombstone; 0 if it has none."""
@@ -293,7 +279,7 @@ def _together(arrivals: Iterable[_Arrival]) -> Iterator[list[_Arrival]]:
     for arrival in arrivals:
         whole = not together or together[-1].version != arrival.version
         ends = arrival.key in lives and (arrival.hard or arrival.created > lives[arrival.key])
-        if (whole and len(together) >= _AT_ONCE) or ends:
+        if (whole and len(together) >= REPLICATED_AT_ONCE) or ends:
             yield together
             together, lives = [], {}
         together.append(arrival)

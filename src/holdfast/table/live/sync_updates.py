@@ -8,16 +8,16 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.table.live.watch_scope import scope_of
 from holdfast.table.model.differences import changed_since, differences, hidden_in, selection, shown
 from holdfast.table.model.model import Model
-from holdfast.table.query.change_history import History, first_version, limited
+from holdfast.table.query.change_history import first_version, limited
 from holdfast.table.query.filters import compile_filter
 from holdfast.table.query.planner import Order
 from holdfast.table.query.record_reader import Point
-from holdfast.table.query.scanner import check_limit
+from holdfast.table.query.scanner import Scanner, check_limit
 from holdfast.table.record import Record
 from holdfast.table.storage.row_codec import EventKind
 from holdfast.table.storage.table_state import after, inverted, version_in
 
-__all__ = ["Addition", "Alteration", "InitialValues", "OrderedKeys", "Reason", "Removal", "Update", "Updates"]
+__all__ = ["Addition", "Alteration", "ChangeFeed", "InitialValues", "OrderedKeys", "Reason", "Removal", "Update"]
 
 M = TypeVar("M", bound=Model)
 
@@ -109,8 +109,13 @@ class Removal:
 Update = OrderedKeys | InitialValues[M] | Addition[M] | Alteration[M] | Removal
 
 
-class Updates(History[M]):
-    """The part of a table that computes updates for clients."""
+class ChangeFeed(Generic[M]):
+    """Computes the updates of one table for its clients. Threads: any; it takes no lock."""
+
+    def __init__(self, scanner: Scanner[M]) -> None:
+        self._schema = scanner.schema
+        self._state = scanner.state
+        self._scanner = scanner
 
     def updates(
         self,
@@ -134,13 +139,13 @@ class Updates(History[M]):
         `OrderedKeys.version`, and ask from the next one on. The records are those of `keys`, or those that a scan with
         these options finds; with `order=NEWEST_FIRST` the last changed record comes first.
         """
-        last = None if to_version is None else self._past(to_version)
-        scope = scope_of(self, keys, where, order, start, include_start, last, allow_table_scan)
+        last = None if to_version is None else self._scanner.reader.version_of(to_version)
+        scope = scope_of(self._scanner, keys, where, order, start, include_start, last, allow_table_scan)
         first = None if from_version is None else first_version(from_version)
         known = ordered_keys if ordered_keys is not None or first is None else keys
-        return self._updates_of(limited(scope.records(), limit), first, ordered_keys, known, select)
+        return self.updates_of(limited(scope.records(), limit), first, ordered_keys, known, select)
 
-    def _updates_of(
+    def updates_of(
         self,
         records: Sequence[Record[M]],
         first: int | None,
@@ -150,7 +155,7 @@ class Updates(History[M]):
     ) -> list[Update[M]]:
         """Return the updates for these records; `asked` are keys of which the client may have deleted records."""
         keys = tuple(record.key for record in records)
-        selected = selection(self.spec, select)
+        selected = selection(self._schema.spec, select)
         version = max((record.version for record in records), default=0)
         here = set(keys)
         removals = [
@@ -175,20 +180,20 @@ class Updates(History[M]):
         """Return the changed values of a record from a version on; None if it is new since then, or if unknown."""
         if record.created >= first:
             return None
-        if self.settings.keep_all_versions:
-            row = self.view.row_at(record.key, first - 1)
+        if self._schema.settings.keep_all_versions:
+            row = self._state.view.row_at(record.key, first - 1)
             if row is None or row.deleted:
                 return None
-            return differences(self.spec, self.view.images.decode(record.key, row.image), record.value)
-        row = self.view.row(record.key)
+            return differences(self._schema.spec, self._state.view.images.decode(record.key, row.image), record.value)
+        row = self._state.view.row(record.key)
         numbers = [] if row is None else [number for number, version in row.fields.items() if version >= first]
-        return changed_since(self.spec, record.value, numbers) if numbers else None
+        return changed_since(self._schema.spec, record.value, numbers) if numbers else None
 
     def _removal(self, key: bytes, first: int | None) -> Removal | None:
         """Return the removal of a record; with `first`, None if it was removed before that version or never existed."""
-        row = self.view.row(key)
+        row = self._state.view.row(key)
         if row is None:
-            version = self.view.tombstone(key)
+            version = self._state.view.tombstone(key)
             if version is None and first is not None:
                 return None
             reason: Reason = "hard-delete"
@@ -215,15 +220,15 @@ class Updates(History[M]):
         `include_deleted`, as an `Alteration` without changes whose record is deleted. Raises `InvalidArgument` unless
         the table has `update_history=True`.
         """
-        if not self.settings.update_history:
+        if not self._schema.settings.update_history:
             raise InvalidArgument(
-                f"the table {self.name!r} has no update history: open it with keep_all_versions=True and "
+                f"the table {self._schema.name!r} has no update history: open it with keep_all_versions=True and "
                 "update_history=True"
             )
         check_limit(limit)
-        self._catch_up()
-        test = compile_filter(where, self._fetcher(None))
-        selected = selection(self.spec, select)
+        self._scanner.reader.catch_up()
+        test = compile_filter(where, self._scanner.fetcher(None))
+        selected = selection(self._schema.spec, select)
         oldest = first_version(from_version)
         found: list[Addition[M] | Alteration[M] | Removal] = []
         for version, key, kind in self._entries(before):
@@ -232,21 +237,21 @@ class Updates(History[M]):
             if kind is EventKind.HARD_DELETE:
                 found.append(Removal(key, "hard-delete", version))
                 continue
-            record = self.get(key, as_of=version, include_deleted=include_deleted)
+            record = self._scanner.reader.get(key, as_of=version, include_deleted=include_deleted)
             if record is None or not test(record.value):
                 continue
             if kind in (EventKind.ADD, EventKind.SNAPSHOT):
                 found.append(Addition(record))
                 continue
-            old = self.view.row_at(key, version - 1)
-            was = None if old is None else self.view.images.decode(key, old.image)
-            changes = selected(differences(self.spec, was, record.value))
+            old = self._state.view.row_at(key, version - 1)
+            was = None if old is None else self._state.view.images.decode(key, old.image)
+            changes = selected(differences(self._schema.spec, was, record.value))
             if changes or kind is not EventKind.CHANGE:
                 found.append(Alteration(record, changes))
         return found
 
     def _entries(self, before: Any) -> Iterator[tuple[int, bytes, EventKind]]:
-        prefix = self.view.prefix
+        prefix = self._state.view.prefix
         start = prefix
         if isinstance(before, Addition | Alteration | Removal):
             start = prefix + inverted(before.version) + before.key + b"\0"
@@ -254,6 +259,6 @@ class Updates(History[M]):
             start = after(prefix + inverted(first_version(before)))
         stop = after(prefix)
         if start < stop:
-            for name, kind in self.view.state.scan("update_history", start, stop):
+            for name, kind in self._state.store.scan("update_history", start, stop):
                 place = name[len(prefix) :]
                 yield version_in(place[:8]), place[8:], EventKind(kind[0])

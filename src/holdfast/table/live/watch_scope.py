@@ -7,10 +7,10 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.table.live.watch_window import Rank
 from holdfast.table.model.field_path import parse_path
 from holdfast.table.model.indexes import compile_index, paths_of
-from holdfast.table.model.model import Model
+from holdfast.table.model.model import Model, ModelSpec
 from holdfast.table.query.filters import Test, compile_filter
 from holdfast.table.query.planner import Order, Plan, order_key
-from holdfast.table.query.scanner import Scanning, _Cursor, cursor_text
+from holdfast.table.query.scanner import Scanner, cursor_text
 from holdfast.table.record import Record
 from holdfast.table.storage.order_preserving_encoding import complement
 from holdfast.table.storage.table_state import after, inverted, version_in
@@ -48,7 +48,7 @@ class WatchScope(Protocol[M]):
 
 
 def scope_of(
-    table: Scanning[M],
+    scanner: Scanner[M],
     keys: Sequence[bytes] | None,
     where: Any,
     order: Order | None,
@@ -63,22 +63,22 @@ def scope_of(
     if keys is not None:
         if order is not None or start is not None:
             raise InvalidArgument("give either keys, or an order and a start: the order of the keys is used")
-        return KeysScope(table, keys, where, version)
+        return KeysScope(scanner, keys, where, version)
     if order is NEWEST_FIRST:
         if start is not None or version is not None:
             raise InvalidArgument("NEWEST_FIRST takes neither a start nor to_version: leave them out")
-        return NewestScope(table, where)
-    return ScanScope(table, where, order, start, include_start, version, allow_table_scan)
+        return NewestScope(scanner, where)
+    return ScanScope(scanner, where, order, start, include_start, version, allow_table_scan)
 
 
 class KeysScope(Generic[M]):
     """Records by their keys, in the order of these."""
 
-    def __init__(self, table: Scanning[M], keys: Sequence[bytes], where: Any, version: int | None) -> None:
-        self._table = table
+    def __init__(self, scanner: Scanner[M], keys: Sequence[bytes], where: Any, version: int | None) -> None:
+        self._get = scanner.reader.get
         self._version = version
         self._places = {key: place.to_bytes(8, "big") for place, key in enumerate(dict.fromkeys(keys))}
-        self._test: Test = compile_filter(where, table._fetcher(version))
+        self._test: Test = compile_filter(where, scanner.fetcher(version))
 
     def rank(self, record: Record[M]) -> Rank | None:
         """As `WatchScope.rank`."""
@@ -89,7 +89,7 @@ class KeysScope(Generic[M]):
         """As `WatchScope.records`."""
         for key, place in self._places.items():
             if behind is None or (place, key) > behind:
-                record = self._table.get(key, as_of=self._version)
+                record = self._get(key, as_of=self._version)
                 if record is not None and self._test(record.value):
                     yield record
 
@@ -101,14 +101,15 @@ class KeysScope(Generic[M]):
 class NewestScope(Generic[M]):
     """Records by their last change, the newest first."""
 
-    def __init__(self, table: Scanning[M], where: Any) -> None:
-        if not table.settings.update_history:
+    def __init__(self, scanner: Scanner[M], where: Any) -> None:
+        if not scanner.schema.settings.update_history:
             raise InvalidArgument(
-                f"the table {table.name!r} has no update history: open it with keep_all_versions=True and "
+                f"the table {scanner.schema.name!r} has no update history: open it with keep_all_versions=True and "
                 "update_history=True for NEWEST_FIRST"
             )
-        self._table = table
-        self._test: Test = compile_filter(where, table._fetcher(None))
+        self._state = scanner.state
+        self._reader = scanner.reader
+        self._test: Test = compile_filter(where, scanner.fetcher(None))
 
     def rank(self, record: Record[M]) -> Rank | None:
         """As `WatchScope.rank`."""
@@ -116,13 +117,12 @@ class NewestScope(Generic[M]):
 
     def records(self, behind: Rank | None = None) -> Iterator[Record[M]]:
         """As `WatchScope.records`."""
-        table = self._table
-        table._catch_up()
-        prefix = table.view.prefix
+        self._reader.catch_up()
+        prefix = self._state.view.prefix
         start = prefix if behind is None else prefix + behind[0] + behind[1] + b"\0"
-        for name, _ in table.view.state.scan("update_history", start, after(prefix)):
+        for name, _ in self._state.store.scan("update_history", start, after(prefix)):
             place = name[len(prefix) :]
-            record = table.get(place[8:])
+            record = self._reader.get(place[8:])
             # Each record once: by its last change.
             if record is not None and record.version == version_in(place[:8]) and self._test(record.value):
                 yield record
@@ -137,7 +137,7 @@ class ScanScope(Generic[M]):
 
     def __init__(
         self,
-        table: Scanning[M],
+        scanner: Scanner[M],
         where: Any,
         order: Order | None,
         start: bytes | None,
@@ -145,13 +145,14 @@ class ScanScope(Generic[M]):
         version: int | None,
         allow_table_scan: bool,
     ) -> None:
-        self._table = table
+        self._scanner = scanner
+        self._get = scanner.reader.get
         self._where = where
         self._options: dict[str, Any] = {"order": order, "as_of": version, "allow_table_scan": allow_table_scan}
-        self._plan: Plan = table.scan(where, **self._options).plan
-        self._test: Test = compile_filter(where, table._fetcher(version))
-        self._place = _places(table, self._plan)
-        self._numbers = {table.spec.fields[name].number for name in _fields(self._plan)}
+        self._plan: Plan = scanner.scan(where, **self._options).plan
+        self._test: Test = compile_filter(where, scanner.fetcher(version))
+        self._place = _places(scanner.schema.spec, self._plan)
+        self._numbers = {scanner.schema.spec.fields[name].number for name in _fields(self._plan)}
         self._begin: Rank | None = None
         self._include_start = include_start
         if start is not None:
@@ -169,13 +170,13 @@ class ScanScope(Generic[M]):
         options = self._options
         if behind is None and self._begin is not None:
             if self._include_start:
-                record = self._table.get(self._begin[1], as_of=options["as_of"])
+                record = self._get(self._begin[1], as_of=options["as_of"])
                 if record is not None and self.rank(record) == self._begin:
                     yield record
             behind = self._begin
         if behind is not None:
-            options = {**options, "cursor": cursor_text(_Cursor(self._turned(behind[0]), behind[1]), self._plan)}
-        yield from self._table.scan(self._where, **options)
+            options = {**options, "cursor": cursor_text(self._turned(behind[0]), behind[1], self._plan)}
+        yield from self._scanner.scan(self._where, **options)
 
     def moved_by(self, fields: Sequence[int]) -> bool:
         """As `WatchScope.moved_by`."""
@@ -193,23 +194,23 @@ class ScanScope(Generic[M]):
     def _begin_at(self, start: bytes, version: int | None) -> Rank:
         if self._plan.kind == "table" and not self._plan.sort:
             return self._turned(start), start
-        record = self._table.get(start, as_of=version, include_deleted=True)
+        record = self._get(start, as_of=version, include_deleted=True)
         if record is None:
             raise InvalidArgument("there is no record with the start key: give the key of an existing record")
         rank = self._rank(record)
         if rank is None and self._plan.kind == "index" and not self._plan.sort:
             # The filter excludes this record, but the records after it are in the scope.
-            place = _places(self._table, self._plan, anywhere=True)(record)
+            place = _places(self._scanner.schema.spec, self._plan, anywhere=True)(record)
             rank = None if place is None else (self._turned(place), start)
         if rank is None:
             raise InvalidArgument("the start record has no position in this order: give the key of another record")
         return rank
 
 
-def _places(table: Scanning[Any], plan: Plan, *, anywhere: bool = False) -> Callable[[Record[Any]], bytes | None]:
+def _places(spec: ModelSpec, plan: Plan, *, anywhere: bool = False) -> Callable[[Record[Any]], bytes | None]:
     """Return the function that gives the position of a record in a scan, or `anywhere` in its index; None if none."""
     if plan.sort:
-        sort_key = order_key(table.spec, plan.sort)
+        sort_key = order_key(spec, plan.sort)
         return lambda record: sort_key(record.value, record.key)
     if plan.kind == "key":
         places = {key: place.to_bytes(8, "big") for place, key in enumerate(plan.keys)}
@@ -218,7 +219,7 @@ def _places(table: Scanning[Any], plan: Plan, *, anywhere: bool = False) -> Call
         return lambda record: bytes(8)
     if plan.index is None:
         return lambda record: record.key if _within(plan, record.key) else None
-    entries = compile_index(table.spec, plan.index)
+    entries = compile_index(spec, plan.index)
     first = max if plan.reverse else min
 
     def place_of(record: Record[Any]) -> bytes | None:

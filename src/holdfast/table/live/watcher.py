@@ -1,7 +1,7 @@
 """Live watches: a watcher follows a table's log, and keeps the window of records that its listener sees."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 from holdfast.base.clock import Duration, duration_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.log.record import Record as LogRecord
-from holdfast.table.live.sync_updates import Addition, Alteration, InitialValues, Reason, Removal, Update, Updates
+from holdfast.table.live.sync_updates import Addition, Alteration, ChangeFeed, InitialValues, Reason, Removal, Update
 from holdfast.table.live.watch_scope import WatchScope, scope_of
 from holdfast.table.live.watch_window import Rank, Reserve, WatchWindow
 from holdfast.table.model.differences import differences, selection
@@ -17,16 +17,18 @@ from holdfast.table.model.model import Model
 from holdfast.table.query.change_history import first_version, limited
 from holdfast.table.query.planner import Order
 from holdfast.table.query.record_reader import Point
+from holdfast.table.query.scanner import Scanner
 from holdfast.table.record import Record
+from holdfast.table.storage.commit_pipeline import CommitPipeline
 from holdfast.table.storage.row_codec import Event, EventKind, decode_event
 
-__all__ = ["ListenerBehind", "Watcher", "Watching"]
+__all__ = ["READ_AHEAD", "ListenerBehind", "Watcher", "Watchers"]
 
 M = TypeVar("M", bound=Model)
 
 _BATCH = 256
 """Events that are read from the log at once."""
-_AHEAD = 64
+READ_AHEAD = 64
 """Records after the window that are fetched at once: if no index has the order, each fetch sorts the table."""
 _SLICE = 0.1
 """Longest wait in seconds before a waiting watcher checks whether it was closed."""
@@ -36,8 +38,13 @@ class ListenerBehind(HoldfastError):
     """A listener was too slow: the changes it needs next cannot be read any more, or it exceeds its `max_lag`."""
 
 
-class Watching(Updates[M]):
-    """The part of a table that can be watched."""
+class Watchers(Generic[M]):
+    """Starts watchers of one table. Threads: any."""
+
+    def __init__(self, scanner: Scanner[M], feed: ChangeFeed[M], commits: CommitPipeline) -> None:
+        self._scanner = scanner
+        self._feed = feed
+        self._commits = commits
 
     def watch(
         self,
@@ -68,7 +75,7 @@ class Watching(Updates[M]):
         read any more, or when it is more than `max_lag` changes behind. The watched records are kept in memory. A
         filter that follows a reference is tested only when the record itself changes.
         """
-        self._check_open()
+        self._commits.access.check_open()
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise InvalidArgument(f"limit must be an int from 1 up, not {limit!r}")
         if max_lag is not None and (isinstance(max_lag, bool) or not isinstance(max_lag, int) or max_lag < 1):
@@ -78,32 +85,16 @@ class Watching(Updates[M]):
                 "ordered_keys needs from_version: the version up to which the client has seen changes"
             )
         patience = None if wait is None else duration_ns(wait, "wait") / 1e9
-        scope = scope_of(self, keys, where, order, start, include_start, None, allow_table_scan)
-        watcher = Watcher(self, scope, limit, select, patience, max_lag)
+        scope = scope_of(self._scanner, keys, where, order, start, include_start, None, allow_table_scan)
+        watcher = Watcher(self._scanner, self._commits, scope, limit, select, patience, max_lag)
+        records = list(watcher.window)
         if from_version is not None:
             first = first_version(from_version)
             known = ordered_keys if ordered_keys is not None else keys
-            watcher._ready.extend(self._updates_of(list(watcher.window), first, ordered_keys, known, select))
+            watcher.announce(self._feed.updates_of(records, first, ordered_keys, known, select))
         elif include_initial:
-            records = list(watcher.window)
-            version = max((record.version for record in records), default=0)
-            watcher._ready.append(InitialValues(records, version))
+            watcher.announce([InitialValues(records, max((record.version for record in records), default=0))])
         return watcher
-
-    def _settled(self, sequence: int) -> bool:
-        """Return whether the state includes the event at a log position; waits up to 0.1 seconds for it."""
-        if self.read_only:
-            self._catch_up()
-            return self.position > sequence
-        with self._lock:
-            if self.position <= sequence and not self.closed:
-                self._applied.wait(_SLICE)
-            return self.position > sequence
-
-    def _settled_position(self) -> int:
-        """Return the log position of the state at a moment when no later event is being applied to it."""
-        with self.apply_lock:
-            return self.position
 
 
 class Watcher(Generic[M]):
@@ -114,7 +105,8 @@ class Watcher(Generic[M]):
 
     def __init__(
         self,
-        table: Watching[M],
+        scanner: Scanner[M],
+        commits: CommitPipeline,
         scope: WatchScope[M],
         limit: int | None,
         select: Sequence[Any] | None,
@@ -124,11 +116,13 @@ class Watcher(Generic[M]):
         self.closed = False
         self.window: WatchWindow[M] = WatchWindow(limit)
         """The records as they are for the listener after it has read all queued updates."""
-        self._reserve: Reserve[M] = Reserve(_AHEAD)
-        self._table = table
-        self._log = table.changelog
+        self._reserve: Reserve[M] = Reserve(READ_AHEAD)
+        self._schema = scanner.schema
+        self._state = scanner.state
+        self._commits = commits
+        self._log = commits.log
         self._scope = scope
-        self._selected = selection(table.spec, select)
+        self._selected = selection(self._schema.spec, select)
         self._patience = patience
         self._max_lag = max_lag
         self._ready: deque[Update[M]] = deque()
@@ -143,6 +137,10 @@ class Watcher(Generic[M]):
     def poll(self, wait: Duration = 0) -> Update[M] | None:
         """Return the next update; None if there is none within `wait` seconds, or the watcher or the log is closed."""
         return self._next(duration_ns(wait, "wait") / 1e9)
+
+    def announce(self, updates: Iterable[Update[M]]) -> None:
+        """Queue updates, which are returned before those of later changes."""
+        self._ready.extend(updates)
 
     def close(self) -> None:
         """End the watch: no more updates are returned, not even pending ones. Idempotent; any thread may call it."""
@@ -169,8 +167,8 @@ class Watcher(Generic[M]):
 
     def _begin(self) -> None:
         """Fill the window from the state, and apply the events that may have come while it was read."""
-        self._table._catch_up()
-        self._position = self._table.position
+        self._commits.catch_up()
+        self._position = self._state.position
         window = self.window
         for record in limited(self._scope.records(), window.limit):
             rank = self._scope.rank(record)
@@ -178,7 +176,7 @@ class Watcher(Generic[M]):
                 window.put(rank, record)
         window.whole = not window.full
         # Events during the read may or may not be in these records: applying them again makes sure.
-        end = self._table._settled_position()
+        end = self._commits.applied_position()
         while self._position < end:
             if self._records or self._read(end):
                 self._take(self._records.popleft())
@@ -207,12 +205,12 @@ class Watcher(Generic[M]):
         start, end = self._log.readable()
         if self._position < start:
             raise ListenerBehind(
-                f"the table {self._table.name!r} no longer keeps the changes from {self._position} to {start - 1} in "
+                f"the table {self._schema.name!r} no longer keeps the changes from {self._position} to {start - 1} in "
                 "its log, and this listener had not read them: start a new watch"
             )
         if stop is None and self._max_lag is not None and end - self._position > self._max_lag:
             raise ListenerBehind(
-                f"this listener of the table {self._table.name!r} is {end - self._position} changes behind, more than "
+                f"this listener of the table {self._schema.name!r} is {end - self._position} changes behind, more than "
                 f"its max_lag of {self._max_lag}: start a new watch"
             )
         end = end if stop is None else min(end, stop)
@@ -225,8 +223,8 @@ class Watcher(Generic[M]):
 
     def _gap(self, stop: int) -> ListenerBehind:
         return ListenerBehind(
-            f"the changes from {self._position} to {stop - 1} of the table {self._table.name!r} can no longer be read: "
-            "start a new watch"
+            f"the changes from {self._position} to {stop - 1} of the table {self._schema.name!r} can no longer be "
+            "read: start a new watch"
         )
 
     def _take(self, record: LogRecord) -> None:
@@ -242,7 +240,7 @@ class Watcher(Generic[M]):
             rank: Rank | None = None
             self._reserve.drop(key)
             if not event.deleted and event.kind is not EventKind.HARD_DELETE:
-                value = self._table.view.images.decode(key, event.image)
+                value = self._state.view.images.decode(key, event.image)
                 now = Record(key, value, event.version, event.created)
                 rank = self._scope.rank(now)
             self._meant(key, event, known, now, rank)
@@ -253,12 +251,10 @@ class Watcher(Generic[M]):
     def _settle(self) -> bool:
         """Wait until the state includes the event read last; return False if the watcher or the table is closed."""
         while not self.closed:
-            if self._table._settled(self._at):
+            if self._commits.wait_applied(self._at):
                 return True
-            if self._table.closed:
+            if self._commits.access.closed:
                 return False
-            if self._table.doubt:
-                self._table._recover_to_read()
         return False
 
     # The window
@@ -316,7 +312,7 @@ class Watcher(Generic[M]):
                 self._reserve.put(rank, now)
                 return
         index = window.put(rank, now)
-        changes = self._selected(differences(self._table.spec, known.value, now.value))
+        changes = self._selected(differences(self._schema.spec, known.value, now.value))
         if changes or index != came_from:
             self._ready.append(Alteration(now, changes, index, came_from))
 

@@ -9,8 +9,8 @@ from holdfast.table.migration.lenient_decoder import lenient_images
 from holdfast.table.migration.phases import Migration, Phase
 from holdfast.table.migration.progress import Progress
 from holdfast.table.model.model import Model
+from holdfast.table.storage.row_codec import Images
 from holdfast.table.storage.schema_history import NEVER, NO_SCHEMA_HISTORY, SchemaHistory
-from holdfast.table.storage.table_state import Images
 
 __all__ = ["Opening", "decide"]
 

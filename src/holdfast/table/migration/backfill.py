@@ -9,34 +9,27 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.state import State, Transaction
 from holdfast.state.empty import EmptyState
-from holdfast.state.state import Layer
+from holdfast.state.state import Layer, Reads
+from holdfast.table.engine import TableEngine
 from holdfast.table.migration.compatibility import IndexWork
 from holdfast.table.migration.lenient_decoder import lenient_images
 from holdfast.table.model.definition import describe, model_from
 from holdfast.table.model.indexes import Index
 from holdfast.table.model.model import ModelSpec, text_of_key
 from holdfast.table.model.types import HIDDEN
-from holdfast.table.storage.commit_pipeline import Core
 from holdfast.table.storage.deferred_unique import only_uniques, without_uniques
-from holdfast.table.storage.row_codec import Event, EventKind, Row, decode_row
-from holdfast.table.storage.table_state import (
-    Images,
-    TableState,
-    after,
-    key_in,
-    number_of,
-    past_in,
-    plain_images,
-    prefix_of,
-    released,
-)
+from holdfast.table.storage.row_codec import Event, EventKind, Images, Row, decode_row, plain_images
+from holdfast.table.storage.table_state import TableState, after, key_in, number_of, past_in, prefix_of, released
+
+if TYPE_CHECKING:
+    from holdfast.table.table import Table
 
 __all__ = [
     "FAMILIES",
@@ -101,21 +94,23 @@ class BackfillPlan:
         return cls(**values)
 
 
-def plan_of(table: Core[Any], work: IndexWork) -> BackfillPlan:
+def plan_of(table: "Table[Any]", work: IndexWork) -> BackfillPlan:
     """Return the plan for a table, up to the log position that its state includes now."""
-    families = [family for family in FAMILIES if table.view.history or not family.startswith("historic")]
+    engine = table.engine
+    view, log = engine.state.view, engine.log
+    families = [family for family in FAMILIES if view.history or not family.startswith("historic")]
     if not work.build_unique:
         families = [family for family in families if not family.endswith("unique")]
     return BackfillPlan(
-        table.name,
-        describe(table.model),
+        engine.name,
+        describe(engine.schema.model),
         work.build,
         work.build_unique,
-        table.view.history,
-        table.changelog.id,
-        table.changelog.start,
-        table.position,
-        table.view.prefix,
+        view.history,
+        log.id,
+        log.start,
+        engine.state.position,
+        view.prefix,
         tuple(families),
     )
 
@@ -157,8 +152,8 @@ def entries_of_rows(view: TableState, key: bytes, rows: Sequence[Row]) -> list[E
 
 
 def _entries(view: TableState, key: bytes, rows: Sequence[Row]) -> list[Entry]:
-    gathered: list[Layer] = []
-    batch = Transaction(_nothing, lambda reads, layers, sync: gathered.extend(layers))
+    gathered = _Gathered()
+    batch = Transaction(gathered)
     old, before = None, None
     for row in rows:
         record = view.images.decode(key, row.image)
@@ -169,7 +164,7 @@ def _entries(view: TableState, key: bytes, rows: Sequence[Row]) -> list[Entry]:
     batch.commit()
     found = [
         (family, name, value)
-        for layer in gathered
+        for layer in gathered.layers
         for family, points in layer.points.items()
         if family in FAMILIES
         for name, value in points.items()
@@ -178,8 +173,17 @@ def _entries(view: TableState, key: bytes, rows: Sequence[Row]) -> list[Entry]:
     return sorted(found)
 
 
-def _nothing(family: str, key: bytes) -> bytes | None:
-    return None
+class _Gathered:
+    """An empty state for a transaction, whose changes it keeps and does not apply."""
+
+    def __init__(self) -> None:
+        self.layers: list[Layer] = []
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        return None
+
+    def apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
+        self.layers += layers
 
 
 @lru_cache(16)
@@ -227,12 +231,11 @@ def clear(state: State, prefix: bytes, indexes: Iterable[str], uniques: Iterable
 class Filling:
     """Fills indexes and unique values of one table, in batches. Nothing else may write to the table meanwhile."""
 
-    def __init__(self, table: Core[Any], work: IndexWork) -> None:
-        self._state = table.view.state
-        self._view = restricted(
-            table.spec, table.view.images, work.build, work.build_unique, history=table.view.history
-        )
-        self._prefix = table.view.prefix
+    def __init__(self, engine: TableEngine[Any], work: IndexWork) -> None:
+        view = engine.state.view
+        self._state = view.state
+        self._view = restricted(engine.schema.spec, view.images, work.build, work.build_unique, history=view.history)
+        self._prefix = view.prefix
         self._work = work
         self.duplicates: list[str] = []
         """Sentences about values that should be unique and are not."""
@@ -306,18 +309,19 @@ def duplicate(view: TableState, name: bytes, owner: bytes, key: bytes, row: Row)
     return f"field {field.name!r} is to be unique, but the records {both} both have {value}"
 
 
-def turn_on(table: Core[Any], work: IndexWork) -> None:
+def turn_on(engine: TableEngine[Any], work: IndexWork) -> None:
     """Enable the filled indexes and unique fields. Nothing may have written to the table since they were filled."""
-    active(table, None)
-    since = dict.fromkeys(work.build_unique, table.last_version)
-    table.past = replace(table.past, unique_since={**table.past.unique_since, **since})
+    active(engine, None)
+    since = dict.fromkeys(work.build_unique, engine.state.last_version)
+    schema = engine.schema
+    schema.past = replace(schema.past, unique_since={**schema.past.unique_since, **since})
 
 
-def active(table: Core[Any], work: IndexWork | None) -> None:
+def active(engine: TableEngine[Any], work: IndexWork | None) -> None:
     """Let a table maintain and use all its indexes and unique fields, except those that `work` is to build."""
     build = set() if work is None else set(work.build)
     unique = set() if work is None else set(work.build_unique)
-    spec, view = table.spec, table.view
+    spec, view = engine.schema.spec, engine.state.view
     if build or unique:
         spec = replace(
             spec,
@@ -328,4 +332,4 @@ def active(table: Core[Any], work: IndexWork | None) -> None:
         )
     view.set_indexes(spec.indexes)
     view.uniques = [(one, view.prefix + number_of(one)) for one in spec.fields.values() if one.unique]
-    table.plannable = spec
+    engine.schema.plannable = spec

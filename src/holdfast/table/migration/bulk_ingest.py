@@ -8,13 +8,14 @@ beyond the plan's position, so that no change in the meantime is missed.
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocksdict import Options, SstFileWriter
 
 from holdfast.base.errors import HoldfastError, InvalidArgument, ReadOnly
 from holdfast.state import State, Transaction
 from holdfast.state.rocks import RocksState
+from holdfast.table.engine import TableEngine
 from holdfast.table.migration.backfill import (
     FAMILIES,
     BackfillPlan,
@@ -28,9 +29,11 @@ from holdfast.table.migration.backfill import (
 from holdfast.table.migration.errors import MigrationFailed
 from holdfast.table.model.definition import describe
 from holdfast.table.model.model import text_of_key
-from holdfast.table.storage.commit_pipeline import Core
 from holdfast.table.storage.row_codec import Event, Row, decode_event
 from holdfast.table.storage.table_state import TableState, key_in
+
+if TYPE_CHECKING:
+    from holdfast.table.table import Table
 
 __all__ = ["ingest", "write_sst"]
 
@@ -67,16 +70,17 @@ def write_sst(family: str, entries: Iterable[tuple[bytes, bytes]], path: str | o
     return count
 
 
-def ingest(table: Core[Any], files: Mapping[str, Paths], plan: BackfillPlan) -> int:
+def ingest(table: "Table[Any]", files: Mapping[str, Paths], plan: BackfillPlan) -> int:
     """Ingest files of entries into a table's state, and then the entries of records that changed after the plan.
 
     Returns how many records that are. Requests wait meanwhile. The table's view must not maintain the planned indexes
     yet; the caller enables them afterwards. Called again, as after a crash, it starts over. Raises `InvalidArgument` if
     the plan is not valid any more, and `MigrationFailed` if a record changed after the plan to a duplicate value.
     """
-    _check_plan(table, plan)
-    state = table.view.state
-    with table.writing():
+    engine = table.engine
+    _check_plan(engine, plan)
+    state = engine.state.store
+    with engine.commits.writing():
         clear(state, plan.prefix, plan.indexes, plan.uniques)
         for family, paths in files.items():
             if family not in FAMILIES:
@@ -85,43 +89,45 @@ def ingest(table: Core[Any], files: Mapping[str, Paths], plan: BackfillPlan) -> 
                 )
             if paths:
                 _ingest_files(state, family, paths)
-        return _follow(table, plan)
+        return _follow(engine, plan)
 
 
-def _check_plan(table: Core[Any], plan: BackfillPlan) -> None:
-    table._check_open()
-    if table.read_only:
+def _check_plan(engine: TableEngine[Any], plan: BackfillPlan) -> None:
+    engine.access.check_open()
+    if engine.access.read_only:
         raise ReadOnly("the store was opened read-only: open it without read_only=True to ingest an index")
-    if plan.table != table.name or plan.definition != describe(table.model):
+    if plan.table != engine.name or plan.definition != describe(engine.schema.model):
         raise InvalidArgument(
-            f"this plan does not match the table {table.name!r} as it is open now: create a new plan, and build again"
+            f"this plan does not match the table {engine.name!r} as it is open now: create a new plan, and build again"
         )
-    if plan.log != table.changelog.id or plan.start != table.changelog.start or plan.position > table.position:
-        raise InvalidArgument(f"the log of {table.name!r} was replaced after this plan was made: build the index again")
-    if plan.history != table.view.history:
+    if plan.log != engine.log.id or plan.start != engine.log.start or plan.position > engine.state.position:
         raise InvalidArgument(
-            f"keep_all_versions of {table.name!r} was changed after this plan was made: build the index again"
+            f"the log of {engine.name!r} was replaced after this plan was made: build the index again"
+        )
+    if plan.history != engine.state.view.history:
+        raise InvalidArgument(
+            f"keep_all_versions of {engine.name!r} was changed after this plan was made: build the index again"
         )
 
 
-def _follow(table: Core[Any], plan: BackfillPlan) -> int:
+def _follow(engine: TableEngine[Any], plan: BackfillPlan) -> int:
     """Replace the entries of all records that changed after the plan; return how many records."""
-    touched = {record.key or b"" for record in table.changelog.read(plan.position, table.position)}
+    touched = {record.key or b"" for record in engine.log.read(plan.position, engine.state.position)}
     if not touched:
         return 0
     events: dict[bytes, list[Event]] = {key: [] for key in touched}
-    for record in table.changelog.read(plan.start, plan.position):
+    for record in engine.log.read(plan.start, plan.position):
         if record.key in events:
             events[record.key].append(decode_event(record.payload))
-    state = table.view.state
-    view = restricted(table.spec, table.view.images, plan.indexes, plan.uniques, history=plan.history)
+    state, images = engine.state.store, engine.state.view.images
+    view = restricted(engine.schema.spec, images, plan.indexes, plan.uniques, history=plan.history)
     batch = state.transaction()
     for key, known in events.items():
         for family, name, value in entries_of_rows(view, key, rows_of(known)):
             if state.get(family, name) == value:
                 batch.delete(family, name)
     for key in sorted(touched):
-        rows = _rows(table, key)
+        rows = _rows(engine.state.view, key)
         _put(batch, view, key, rows, entries_of_rows(view, key, rows))
     batch.commit()
     return len(touched)
@@ -135,12 +141,12 @@ def _put(batch: Transaction, view: TableState, key: bytes, rows: list[Row], entr
         batch.put(family, name, value)
 
 
-def _rows(table: Core[Any], key: bytes) -> list[Row]:
+def _rows(view: TableState, key: bytes) -> list[Row]:
     """Return the versions of a record in the state, the oldest first."""
-    present = table.view.row(key)
+    present = view.row(key)
     if present is None:
         return []
-    rows = list(table.view.rows_of(key))[::-1] if table.view.history else []
+    rows = list(view.rows_of(key))[::-1] if view.history else []
     if not rows or rows[-1].version != present.version:
         rows.append(present)
     return rows

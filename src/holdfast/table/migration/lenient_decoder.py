@@ -4,12 +4,13 @@ The history of a table, and its log, keep what was written; a migration rewrites
 was.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from holdfast.table.model.model import Model
-from holdfast.table.storage.table_state import Images
+from holdfast.table.storage.row_codec import Images
 
 __all__ = ["lenient_images"]
 
@@ -27,7 +28,7 @@ def lenient_images(images: Images, model: type[Model]) -> Images:
         except msgspec.ValidationError:
             return decode(key, _legible(images, model, key, image))
 
-    return images._replace(decode=read)
+    return replace(images, decode=read)
 
 
 def _legible(images: Images, model: type[Model], key: bytes, image: bytes) -> bytes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import NS, Clock, duration_ns
 from holdfast.base.errors import HoldfastError
+from holdfast.table.engine import TableEngine
 from holdfast.table.migration.access_gate import Gate
 from holdfast.table.migration.admission import Opening
 from holdfast.table.migration.backfill import Filling, active, clear, turn_on
@@ -30,7 +31,7 @@ from holdfast.table.migration.status import Counters, MigrationStatus, status_of
 from holdfast.table.migration.step_context import Step
 from holdfast.table.model.definition import model_from
 from holdfast.table.model.model import Model
-from holdfast.table.storage.table_state import Images, plain_images
+from holdfast.table.storage.row_codec import Images, plain_images
 
 if TYPE_CHECKING:
     from holdfast.table.table import Table
@@ -64,6 +65,7 @@ class Run:
         """`keep_definition` saves that the table has its new definition."""
         self.name = opening.name
         self.table = table
+        self.engine = table.engine
         self.migration = opening.migration or Migration()
         self.claimed = False
         """Whether a thread is running it. Protected by the lock of `Migrations`."""
@@ -84,7 +86,7 @@ class Run:
         if opening.resumes:
             assert opening.progress is not None
             self.progress = opening.progress
-            if table.rebuilt:  # the entries that were filled so far are gone with the state
+            if self.engine.state.rebuilt:  # the entries that were filled so far are gone with the state
                 self.progress.ingested = False
                 self.progress.cursor = None if self.progress.indexing else self.progress.cursor
             self._resume("Resumed")
@@ -93,8 +95,8 @@ class Run:
         assert self.progress.old is not None
         self.old: type[Model] = model_from(self.progress.old)
         indexed = _ORDER.index(self.progress.phase) > _ORDER.index(Phase.BACKFILL)
-        active(table, None if indexed else self.progress.work)
-        table.gate = self.gate
+        active(self.engine, None if indexed else self.progress.work)
+        self.engine.access.gate = self.gate
 
     def _started(self, opening: Opening) -> Progress:
         verdict = opening.verdict
@@ -102,7 +104,7 @@ class Run:
         self.progress = Progress(
             name=self.migration.name,
             started=self._clock.time_ns(),
-            since=self.table.last_version,
+            since=self.engine.state.last_version,
             old=opening.old,
             target=opening.new,
             work=verdict.work,
@@ -111,7 +113,7 @@ class Run:
         )
         if opening.abandoned is not None:
             self._note("Abandoned", "the model has changed")
-            clear_abandoned(self.table, opening.abandoned)
+            clear_abandoned(self.engine, opening.abandoned)
         versions = f"{(opening.old or {}).get('version')} to {opening.new.get('version')}"
         self._note("Started", f"from version {versions}")
         self._keep()
@@ -217,7 +219,7 @@ class Run:
             )
             outcome = outcome_of(phase, hook(step))  # type: ignore[assignment]
             step.flush()
-            self.table.changelog.sync()  # before the cursor is saved, which says that it was done
+            self.engine.log.sync()  # before the cursor is saved, which says that it was done
             with self._lock:
                 progress.processed += step.processed
         with self._lock:
@@ -251,7 +253,7 @@ class Run:
         progress = self.progress
         self._note("Done")
         progress.phase, progress.cursor, progress.attempts, progress.indexing = phase, None, 0, False
-        progress.since, progress.processed, progress.total = self.table.last_version, 0, None
+        progress.since, progress.processed, progress.total = self.engine.state.last_version, 0, None
 
     def _index(self) -> None:
         """Fill one batch of index entries. Before the first, clear old ones; after the last, enable the indexes."""
@@ -262,7 +264,7 @@ class Run:
             if work.rebuilds:
                 self._writes()
             if self._filling is None:
-                self._filling = Filling(self.table, work)
+                self._filling = Filling(self.engine, work)
                 if progress.cursor is None:
                     progress.total, progress.processed = self._filling.begin(), 0
             assert isinstance(progress.cursor, bytes | None)
@@ -279,27 +281,27 @@ class Run:
                     # The user's function is called again after a resume: only it can resolve the duplicates.
                     progress.indexing, self._filling = False, None
                     raise MigrationFailed("; ".join(duplicates))
-        turn_on(self.table, work)
+        turn_on(self.engine, work)
         with self._lock:
-            progress.unique_since, self._filling = self.table.last_version, None
+            progress.unique_since, self._filling = self.engine.state.last_version, None
             self._note("Indexed")
             self._enter(Phase.VERIFY)
             self._keep()
 
     def _finalise(self) -> None:
-        progress, table = self.progress, self.table
+        progress, schema, state = self.progress, self.engine.schema, self.engine.state
         if self._on_version_change is not None:
             self._on_version_change(progress.old, progress.target)
         if progress.needed:
-            table.past = replace(table.past, suits_since=table.last_version)
+            schema.past = replace(schema.past, suits_since=state.last_version)
         self._keep_definition()
-        clear(table.view.state, table.view.prefix, progress.work.drop, progress.work.drop_unique)
+        clear(state.store, state.view.prefix, progress.work.drop, progress.work.drop_unique)
         with self._lock:
             progress.state, progress.cursor, progress.error = "idle", None, ""
             self._note("Completed")
             self._keep()
         self._counters.completed.add()
-        table.gate = None
+        self.engine.access.gate = None
 
     def _fail(self, error: Exception) -> None:
         self._counters.failed.add()
@@ -334,13 +336,13 @@ class Run:
         self._file.keep(self.progress)
 
 
-def clear_abandoned(table: "Table[Any]", work: IndexWork) -> None:
+def clear_abandoned(engine: TableEngine[Any], work: IndexWork) -> None:
     """Delete the entries that an abandoned migration built, except of indexes that the present model has."""
-    wanted = {index.canonical for index in table.spec.indexes}
-    unique = {field.number for field in table.spec.fields.values() if field.unique}
+    wanted = {index.canonical for index in engine.schema.spec.indexes}
+    unique = {field.number for field in engine.schema.spec.fields.values() if field.unique}
     clear(
-        table.view.state,
-        table.view.prefix,
+        engine.state.store,
+        engine.state.view.prefix,
         [index for index in work.build if index not in wanted],
         [number for number in work.build_unique if number not in unique],
     )

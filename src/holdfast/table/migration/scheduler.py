@@ -21,8 +21,8 @@ from holdfast.table.migration.progress import AuditEntry, Progress, ProgressFile
 from holdfast.table.migration.runner import Run, clear_abandoned
 from holdfast.table.migration.status import Counters, MigrationStatus, status_of
 from holdfast.table.model.model import Model
+from holdfast.table.storage.row_codec import Images, plain_images
 from holdfast.table.storage.schema_history import NO_SCHEMA_HISTORY, SchemaHistory
-from holdfast.table.storage.table_state import Images, plain_images
 
 if TYPE_CHECKING:
     from holdfast.table.table import Table
@@ -397,7 +397,7 @@ class Migrations:
         work, progress = opening.abandoned, opening.progress
         if work is None or progress is None:
             return
-        clear_abandoned(table, work)
+        clear_abandoned(table.engine, work)
         note = AuditEntry(self._clock.time_ns(), "Abandoned", progress.phase.value, "the model has changed")
         self._file(opening.name).keep(Progress(state="idle", audit=[*progress.audit[-99:], note]))
 

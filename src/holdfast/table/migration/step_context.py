@@ -11,8 +11,8 @@ from holdfast.table.errors import ValidationFailed
 from holdfast.table.migration.record_rewrite import rewrite
 from holdfast.table.model.model import Model
 from holdfast.table.model.validation import validate
-from holdfast.table.storage.row_codec import decode_row
-from holdfast.table.storage.table_state import Images, after
+from holdfast.table.storage.row_codec import Images, decode_row
+from holdfast.table.storage.table_state import after
 
 if TYPE_CHECKING:
     from holdfast.table.table import Table
@@ -127,10 +127,10 @@ class Step:
         if self._puts:
             self._writes()
             puts, self._puts = self._puts, []
-            self.processed += rewrite(self._table, self.old, self._old_images, puts)
+            self.processed += rewrite(self._table.engine, self.old, self._old_images, puts)
 
     def _rows(self, cursor: bytes | None) -> Iterator[Found]:
-        view = self._table.view
+        view = self._table.engine.state.view
         prefix = view.prefix
         start = prefix if cursor is None else prefix + cursor + b"\0"
         for name, raw in view.state.scan("table", start, after(prefix)):

@@ -8,12 +8,11 @@ be read after fields were added, even required ones; only writers must provide t
 
 from __future__ import annotations
 
-import sys
 import threading
 import typing
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import get_annotations
+from inspect import currentframe, get_annotations
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import msgspec
@@ -249,7 +248,8 @@ def _path(cls: Any, name: str, paths: dict[str, Any]) -> Any:
 
 def _locals_of_caller() -> dict[str, Any]:
     """Return the names of the function in which a class is defined, so that its annotations can refer to them."""
-    frame = sys._getframe(2)
+    frame = currentframe()
+    assert frame is not None, "CPython has frames"
     while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
     return dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}

@@ -75,12 +75,12 @@ class Path:
 
     def __str__(self) -> str:
         steps = self._steps
-        if self._hidden:  # a key of a dict reveals the content
+        if self.__hidden__:  # a key of a dict reveals the content
             steps = tuple(At(HIDDEN) if isinstance(step, At) else step for step in steps)
         return path_text(steps)
 
     @property
-    def _hidden(self) -> bool:
+    def __hidden__(self) -> bool:
         return is_sensitive(self._model.__spec__, self._steps)
 
     def __repr__(self) -> str:
@@ -205,7 +205,7 @@ class Path:
             advice = ": use .prefix or .regex" if ftype.kind is Kind.STR else ""
             raise InvalidArgument(f"{self!r} is a {ftype.kind}: only lists, sets and dicts contain something{advice}")
         inner = ftype.key if ftype.kind is Kind.DICT else ftype.item
-        return Contains(self, operand(f"an item of {self!r}", inner, item, hidden=self._hidden))
+        return Contains(self, operand(f"an item of {self!r}", inner, item, hidden=self.__hidden__))
 
     def _step(self, step: Step) -> "Path":
         path = Path(self._model, (*self._steps, step))
@@ -224,8 +224,8 @@ class Path:
 
     def _operand(self, value: Any) -> Any:
         if self._steps[-1:] == (Normal.TEXT,):
-            return normalize(operand(repr(self), self._type(), value, hidden=self._hidden))
-        return operand(repr(self), self._type(), value, hidden=self._hidden)
+            return normalize(operand(repr(self), self._type(), value, hidden=self.__hidden__))
+        return operand(repr(self), self._type(), value, hidden=self.__hidden__)
 
     def _ordered(self, value: Any) -> Any:
         ftype = self._type()

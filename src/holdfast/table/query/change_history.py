@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.hlc import version_before, version_of
@@ -13,11 +13,11 @@ from holdfast.table.model.model import Model
 from holdfast.table.query.filters import compile_filter
 from holdfast.table.query.planner import Order
 from holdfast.table.query.record_reader import Point
-from holdfast.table.query.scanner import Scanning, check_limit
+from holdfast.table.query.scanner import Scanner, check_limit
 from holdfast.table.record import Record
 from holdfast.table.storage.row_codec import Row
 
-__all__ = ["History", "RecordChanges", "VersionChanges"]
+__all__ = ["ChangeHistory", "RecordChanges", "VersionChanges", "first_version", "limited"]
 
 M = TypeVar("M", bound=Model)
 
@@ -49,8 +49,13 @@ class RecordChanges:
     versions: list[VersionChanges]
 
 
-class History(Scanning[M]):
-    """The part of a table that returns the history of records."""
+class ChangeHistory(Generic[M]):
+    """Returns the history of the records of one table. Threads: any; it takes no lock."""
+
+    def __init__(self, scanner: Scanner[M]) -> None:
+        self._schema = scanner.schema
+        self._state = scanner.state
+        self._scanner = scanner
 
     def changes(
         self,
@@ -78,11 +83,11 @@ class History(Scanning[M]):
         last = version_before(to_version, "to_version")
         self._check_past(last, max_versions)
         check_limit(limit)
-        selected, hidden = selection(self.spec, select), hidden_in(self.spec)
+        selected, hidden = selection(self._schema.spec, select), hidden_in(self._schema.spec)
         if keys is not None:
             records = self._given(keys, where, last, include_deleted)
         else:
-            records = self.scan(
+            records = self._scanner.scan(
                 where,
                 order=order,
                 start=start,
@@ -111,27 +116,28 @@ class History(Scanning[M]):
         self, keys: Iterable[bytes], where: Any, version: int | None, include_deleted: bool
     ) -> Iterable[Record[M]]:
         """Return the records with these keys that pass a filter, in the order of the keys."""
-        test = compile_filter(where, self._fetcher(version))
-        for record in self.get_many(keys, as_of=version, include_deleted=include_deleted):
+        test = compile_filter(where, self._scanner.fetcher(version))
+        for record in self._scanner.reader.get_many(keys, as_of=version, include_deleted=include_deleted):
             if test(record.value):
                 yield record
 
     def _check_past(self, to_version: int | None, max_versions: int) -> None:
         if isinstance(max_versions, bool) or not isinstance(max_versions, int) or max_versions < 1:
             raise InvalidArgument(f"max_versions must be an int from 1 up, not {max_versions!r}")
-        if not self.settings.keep_all_versions and (to_version is not None or max_versions > 1):
+        if not self._schema.settings.keep_all_versions and (to_version is not None or max_versions > 1):
             what = "max_versions" if to_version is None else "to_version"
             raise InvalidArgument(
-                f"the table {self.name!r} keeps no past versions: open it with keep_all_versions=True to use {what}"
+                f"the table {self._schema.name!r} keeps no past versions: open it with keep_all_versions=True to use "
+                f"{what}"
             )
 
     def _versions_of(self, record: Record[M], last: int | None) -> list[VersionChanges]:
         """Return all known changes of a record, the oldest first."""
-        if not self.settings.keep_all_versions:
-            row = self.view.row(record.key)
+        if not self._schema.settings.keep_all_versions:
+            row = self._state.view.row(record.key)
             return [] if row is None else self._present_of(record, row)
         # Changes after the record was read are left out.
-        rows = list(self.view.rows_of(record.key))
+        rows = list(self._state.view.rows_of(record.key))
         until = record.version if last is None else min(last, record.version)
         found: list[VersionChanges] = []
         before: Any = None
@@ -139,25 +145,25 @@ class History(Scanning[M]):
         for row in reversed(rows):
             if row.version > until:
                 break
-            value = self.view.images.decode(record.key, row.image)
+            value = self._state.view.images.decode(record.key, row.image)
             kind: ChangeKind = "change" if found else "add"
             if row.deleted != deleted and found:
                 kind = "delete" if row.deleted else "undelete"
-            found.append(VersionChanges(row.version, kind, differences(self.spec, before, value)))
+            found.append(VersionChanges(row.version, kind, differences(self._schema.spec, before, value)))
             before, deleted = value, row.deleted
         return found
 
     def _present_of(self, record: Record[M], row: Row) -> list[VersionChanges]:
         """Return the history that the present row contains: when each field was last changed."""
         numbers: dict[int, list[int]] = {row.created: []}
-        for one in self.spec.fields.values():
+        for one in self._schema.spec.fields.values():
             version = row.fields.get(one.number, row.created)
             if version > row.created or getattr(record.value, one.name) is not None:
                 numbers.setdefault(version, []).append(one.number)
         numbers.setdefault(row.version, [])
         found = []
         for version in sorted(numbers):
-            values = changed_since(self.spec, record.value, numbers[version])
+            values = changed_since(self._schema.spec, record.value, numbers[version])
             kind: ChangeKind = "change"
             if version == row.created:
                 kind = "add"

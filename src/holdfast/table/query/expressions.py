@@ -62,7 +62,7 @@ def _flat(kind: type, part: object) -> tuple[Expression, ...]:
 
 
 def _shown(path: "Path", value: Any) -> str:
-    return HIDDEN if path._hidden else repr(value)
+    return HIDDEN if path.__hidden__ else repr(value)
 
 
 # Equality of paths makes expressions, so expressions are compared by identity (eq=False).

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.hlc import VERSION_MAX, version_before
 from holdfast.table.model.field_edits import steps_of, value_at
 from holdfast.table.model.model import Model, ModelSpec
 from holdfast.table.record import Record
-from holdfast.table.storage.commit_pipeline import Core
+from holdfast.table.storage.applied_state import AppliedState
 from holdfast.table.storage.row_codec import Row, image_of, versions_of
+from holdfast.table.storage.table_access import TableAccess
+from holdfast.table.storage.table_schema import TableSchema
 from holdfast.table.storage.table_state import after
 
-__all__ = ["Point", "Reading", "selected"]
+__all__ = ["Point", "RecordReader", "selected"]
 
 M = TypeVar("M", bound=Model)
 
@@ -22,11 +24,26 @@ Point = int | datetime
 _PROGRESS_EVERY = 10_000
 
 
-class Reading(Core[M]):
-    """The part of a table that reads records by key."""
+class RecordReader(Generic[M]):
+    """Reads records of one table by key, from the cache or the state. Threads: any."""
 
-    _counted: tuple[int, tuple[int, int]] | None = None
-    """The version at which records were last counted, and the counts."""
+    def __init__(
+        self, schema: TableSchema[M], state: AppliedState, access: TableAccess, catch_up: Callable[[], None]
+    ) -> None:
+        """`catch_up` makes the state current before a read, and raises if the table cannot be read."""
+        self.catch_up = catch_up
+        self._schema = schema
+        self._state = state
+        self._access = access
+        self._cache = state.cache
+        self._keeps_past = schema.settings.keep_all_versions
+        self._counted: tuple[int, tuple[int, int]] | None = None
+        """The version at which records were last counted, and the counts."""
+        self.bind()
+
+    def bind(self) -> None:
+        """Use the codec that the state has now."""
+        self._decode = self._state.view.images.decode
 
     def get(
         self,
@@ -41,15 +58,20 @@ class Reading(Core[M]):
         With `as_of`, the record as it was then; raises `InvalidArgument` without `keep_all_versions`. With `select`,
         its value is a dict of these paths.
         """
-        if self.closed or self.gate is not None or self.before_read is not None:
-            self._catch_up()
-        cache = self.cache
+        access = self._access
+        if access.closed or access.gate is not None or access.before_read is not None:
+            self.catch_up()
+        cache = self._cache
         then = 0
         was: tuple[int, int, bytes | None] | None = None
         if as_of is not None:
             if not isinstance(key, bytes):
                 raise _no_key(key)
-            then = as_of if type(as_of) is int and 0 <= as_of < VERSION_MAX and self._keeps_past else self._past(as_of)
+            then = (
+                as_of
+                if type(as_of) is int and 0 <= as_of < VERSION_MAX and self._keeps_past
+                else self.version_of(as_of)
+            )
             was = cache.past.get(key)
         if was is not None and was[0] <= then < was[1]:
             raw = was[2]
@@ -68,7 +90,9 @@ class Reading(Core[M]):
         if flags and not include_deleted:
             return None
         if select:
-            return selected(self.spec, Record(key, self._decode(key, image), version, created, flags > 0), select)
+            return selected(
+                self._schema.spec, Record(key, self._decode(key, image), version, created, flags > 0), select
+            )
         return Record(key, self._decode(key, image), version, created, flags > 0)
 
     def get_many(
@@ -89,14 +113,14 @@ class Reading(Core[M]):
         All rows are read, and not decoded, unless nothing has changed since the last call. `progress` is called with
         the count so far after every 10,000 rows.
         """
-        self._catch_up()
+        self.catch_up()
         known = self._counted
-        last = self.last_version
+        last = self._state.last_version
         if known is not None and known[0] == last:
             return known[1]
-        prefix = self.view.prefix
+        prefix = self._state.view.prefix
         count = deleted = 0
-        for _, raw in self.view.state.scan("table", prefix, after(prefix)):
+        for _, raw in self._state.store.scan("table", prefix, after(prefix)):
             count += 1
             deleted += bool(image_of(raw)[0])
             if progress is not None and count % _PROGRESS_EVERY == 0:
@@ -105,10 +129,11 @@ class Reading(Core[M]):
         return self._counted[1]
 
     def _look_up(self, key: bytes) -> bytes | None:
-        turn = self.cache.turn
-        raw = self._state.get("table", self.view.prefix + key)
+        state, cache = self._state, self._cache
+        turn = cache.turn
+        raw = state.store.get("table", state.view.prefix + key)
         if raw is not None:
-            self.cache.keep(turn, key, raw)
+            cache.keep(turn, key, raw)
         return raw
 
     def _look_back(self, key: bytes, raw: bytes | None, version: int) -> bytes | None:
@@ -120,24 +145,26 @@ class Reading(Core[M]):
             return raw
         if created > version:
             return None
-        turn = self.cache.turn
-        found = self.view.past_row(key, version)
+        turn = self._cache.turn
+        found = self._state.view.past_row(key, version)
         if found is None:
             return None
         first, stop, raw = found
-        self.cache.keep_past(turn, key, first, stop, raw)
+        self._cache.keep_past(turn, key, first, stop, raw)
         return raw
 
-    def _record(self, key: bytes, row: Row) -> Record[M]:
+    def record(self, key: bytes, row: Row) -> Record[M]:
+        """Return the record of a row."""
         return Record(key, self._decode(key, row.image), row.version, row.created, row.deleted)
 
-    def _past(self, as_of: Point) -> int:
+    def version_of(self, as_of: Point) -> int:
         """Return the version that `as_of` means, after checking that it can be read."""
         version = version_before(as_of, "as_of")
         assert version is not None
-        if not self.settings.keep_all_versions:
+        if not self._keeps_past:
             raise InvalidArgument(
-                f"the table {self.name!r} keeps no past versions: open it with keep_all_versions=True to read as of one"
+                f"the table {self._schema.name!r} keeps no past versions: open it with keep_all_versions=True to read "
+                "as of one"
             )
         return version
 

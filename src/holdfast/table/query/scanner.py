@@ -17,20 +17,22 @@ from holdfast.table.query.aggregations import Aggregation
 from holdfast.table.query.expressions import Expression
 from holdfast.table.query.filters import compile_filter
 from holdfast.table.query.planner import Order, Plan, order_key, plan
-from holdfast.table.query.record_reader import Point, Reading, selected
+from holdfast.table.query.record_reader import Point, RecordReader, selected
 from holdfast.table.record import Record
+from holdfast.table.storage.applied_state import AppliedState
 from holdfast.table.storage.row_codec import decode_row
 from holdfast.table.storage.schema_history import plannable_at
-from holdfast.table.storage.table_state import BEHIND, added_in, after, key_in, released, stamp
+from holdfast.table.storage.table_schema import TableSchema
+from holdfast.table.storage.table_state import BEHIND, TableState, added_in, after, key_in, released, stamp
 
-__all__ = ["Scan", "Scanning", "check_limit", "cursor_text"]
+__all__ = ["ENTRIES_A_RECORD", "LONG_PAST", "Scan", "Scanner", "check_limit", "cursor_text"]
 
 M = TypeVar("M", bound=Model)
 _PASSED_MOST = 8
 """Past versions of one index entry that are read one by one, before the one needed is sought directly."""
-_LONG_PAST = 1000
+LONG_PAST = 1000
 """Past index entries after which a scan of the past first checks whether reading the records would be cheaper."""
-_ENTRIES_A_RECORD = 10
+ENTRIES_A_RECORD = 10
 """Entries that cost as much to read as one past record costs to read and sort."""
 
 
@@ -74,8 +76,23 @@ class _ScanRequest:
     select: tuple[Any, ...]
 
 
-class Scanning(Reading[M]):
-    """The part of a table that scans records."""
+class Scanner(Generic[M]):
+    """Scans the records of one table. Threads: any; it takes no lock."""
+
+    def __init__(
+        self,
+        schema: TableSchema[M],
+        state: AppliedState,
+        reader: RecordReader[M],
+        check_open: Callable[[], None],
+        tables: Callable[[str], Any],
+    ) -> None:
+        """`tables` finds other open tables by name, for references; None if one is not open."""
+        self.schema = schema
+        self.state = state
+        self.reader = reader
+        self._check_open = check_open
+        self._tables = tables
 
     def scan(
         self,
@@ -101,15 +118,15 @@ class Scanning(Reading[M]):
         self._check_open()
         if where is not None and not isinstance(where, Expression):
             raise InvalidArgument(
-                f"where must be an expression such as {self.name}.field == value, not {type(where).__name__}"
+                f"where must be an expression such as {self.schema.name}.field == value, not {type(where).__name__}"
             )
         check_limit(limit)
         if start is not None and not isinstance(start, bytes):
             raise InvalidArgument(f"start must be the key of a record, as bytes, not {type(start).__name__}")
         if start is not None and cursor is not None:
             raise InvalidArgument("give a start or a cursor, not both")
-        version = None if as_of is None else self._past(as_of)
-        way = plan(plannable_at(self.plannable, self.past, version), where, order, allow_table_scan)
+        version = None if as_of is None else self.reader.version_of(as_of)
+        way = plan(plannable_at(self.schema.plannable, self.schema.past, version), where, order, allow_table_scan)
         request = _ScanRequest(
             way,
             limit,
@@ -143,15 +160,17 @@ class Scanning(Reading[M]):
 
         See `Aggregation`. Without `where`, `allow_table_scan` is True by default.
         """
-        total = Aggregation(**wanted, spec=self.spec)
+        total = Aggregation(**wanted, spec=self.schema.spec)
         whole = where is None if allow_table_scan is None else allow_table_scan
         for record in self.scan(where, as_of=as_of, include_deleted=include_deleted, allow_table_scan=whole):
             total.feed(record.value)
         return total.result()
 
-    def _fetcher(self, version: int | None) -> Callable[[str, bytes], Any]:
+    def fetcher(self, version: int | None) -> Callable[[str, bytes], Any]:
+        """Return the function that finds the value of a referenced record, by table and key, for `compile_filter`."""
+
         def fetch(name: str, key: bytes) -> Any:
-            table = self if name == self.name else self.tables(name)
+            table = self.reader if name == self.schema.name else self._tables(name)
             if table is None:
                 raise InvalidArgument(
                     f"the table {name!r} is not open: open it, so that references to it can be followed"
@@ -165,8 +184,9 @@ class Scanning(Reading[M]):
 class Scan(Generic[M]):
     """The result of a scan. It may be iterated more than once; each time it is read again."""
 
-    def __init__(self, table: Scanning[M], request: _ScanRequest) -> None:
-        self._table = table
+    def __init__(self, scanner: Scanner[M], request: _ScanRequest) -> None:
+        self._scanner = scanner
+        self._reader = scanner.reader
         self._request = request
         self.plan = request.plan
         self.cursor: str | None = None
@@ -178,14 +198,14 @@ class Scan(Generic[M]):
 
     def __iter__(self) -> Iterator[Record[M]]:
         request, self.cursor = self._request, None
-        self._table._catch_up()
+        self._reader.catch_up()
         if request.limit == 0:
             return
         last: _Cursor | None = None
         for count, (place, record) in enumerate(self._matching()):
             if count == request.limit:  # one more than wanted: there is a next page
                 assert last is not None
-                self.cursor = cursor_text(last, request.plan)
+                self.cursor = cursor_text(last.place, last.key, request.plan)
                 return
             last = _Cursor(place, record.key)
             yield self._selected(record)
@@ -195,12 +215,12 @@ class Scan(Generic[M]):
         return next(iter(self), None)
 
     def _selected(self, record: Record[M]) -> Record[M]:
-        return selected(self._table.spec, record, self._request.select) if self._request.select else record
+        return selected(self._scanner.schema.spec, record, self._request.select) if self._request.select else record
 
     def _matching(self) -> Iterator[tuple[bytes, Record[M]]]:
         """Return positions and records, in order."""
-        request, table = self._request, self._table
-        test = compile_filter(request.plan.filter, table._fetcher(request.version))
+        request = self._request
+        test = compile_filter(request.plan.filter, self._scanner.fetcher(request.version))
         if request.plan.sort:
             yield from self._sorted(test)
             return
@@ -215,7 +235,7 @@ class Scan(Generic[M]):
     def _sorted(self, test: Callable[[Any], bool]) -> Iterator[tuple[bytes, Record[M]]]:
         """Return records in an order that no index gives, by sorting all that match."""
         request = self._request
-        place_of = order_key(self._table.spec, request.plan.sort)
+        place_of = order_key(self._scanner.schema.spec, request.plan.sort)
         begin, begins_with = b"", True
         if request.cursor is not None:
             begin, begins_with = request.cursor.place, False
@@ -236,11 +256,11 @@ class Scan(Generic[M]):
             yield from heapq.nsmallest(request.limit + 1, found.values(), key=lambda entry: entry[0])
 
     def _record(self, found: _Found) -> Record[M] | None:
-        request, table = self._request, self._table
+        request = self._request
         if found.raw is None:
-            return table.get(found.key, as_of=request.version, include_deleted=request.include_deleted)
+            return self._reader.get(found.key, as_of=request.version, include_deleted=request.include_deleted)
         row = decode_row(found.raw)
-        return None if row.deleted and not request.include_deleted else table._record(found.key, row)
+        return None if row.deleted and not request.include_deleted else self._reader.record(found.key, row)
 
     def _is_first(self, found: _Found, record: Record[M]) -> bool:
         """Return whether this is the record's first position, where it can have several: only that one counts."""
@@ -251,7 +271,7 @@ class Scan(Generic[M]):
     def _place_of(self, record: Record[M], *, anywhere: bool = False) -> bytes | None:
         """Return the first position of a record in the planned ranges, or `anywhere` in the index; None if none."""
         assert self.plan.index is not None
-        entries = compile_index(self._table.spec, self.plan.index)(record.value)
+        entries = compile_index(self._scanner.schema.spec, self.plan.index)(record.value)
         places = [
             value + record.key
             for value in entries
@@ -266,7 +286,7 @@ class Scan(Generic[M]):
     def _start_record(self) -> Record[M]:
         request = self._request
         assert request.start is not None
-        record = self._table.get(request.start, as_of=request.version, include_deleted=True)
+        record = self._reader.get(request.start, as_of=request.version, include_deleted=True)
         if record is None:
             raise InvalidArgument("there is no record with the start key: give the key of an existing record")
         return record
@@ -289,16 +309,15 @@ class Scan(Generic[M]):
                     raise InvalidArgument(
                         "the start record has no position in this order: give the key of another record"
                     )
-        return _AccessPath(self._table, request, begin, includes)
+        return _AccessPath(self._scanner.state.view, request, begin, includes)
 
 
 class _AccessPath:
     """Iterates over the ranges of a plan, from a position on."""
 
-    def __init__(self, table: Scanning[Any], request: _ScanRequest, begin: bytes | None, includes: bool) -> None:
-        self._table = table
-        self._view = table.view
-        self._state = table.view.state
+    def __init__(self, view: TableState, request: _ScanRequest, begin: bytes | None, includes: bool) -> None:
+        self._view = view
+        self._state = view.state
         self._plan = request.plan
         self._version = request.version
         self._include_deleted = request.include_deleted
@@ -396,7 +415,7 @@ class _AccessPath:
     def _gone(self, low: bytes, high: bytes, version: int) -> Iterator[tuple[bytes, bytes]]:
         """Return past entries that existed at a version: for each name, the one that ended after it."""
         reverse = self._plan.reverse
-        looked, ask_at = 0, _LONG_PAST
+        looked, ask_at = 0, LONG_PAST
         while low < high:
             name, passed = b"", 0
             for entry, value in self._state.scan("historic_index", low, high, reverse=reverse):
@@ -431,7 +450,7 @@ class _AccessPath:
         """Raise `_RecordsAreFewer` if the table has less than a tenth as many records as past entries were read."""
         if self._plan.kind != "index":
             return
-        prefix, most = self._view.prefix, int(entries / _ENTRIES_A_RECORD)
+        prefix, most = self._view.prefix, int(entries / ENTRIES_A_RECORD)
         if sum(1 for _ in islice(self._state.scan("table", prefix, after(prefix)), most)) < most:
             raise _RecordsAreFewer
 
@@ -447,9 +466,9 @@ class _AccessPath:
                 yield _Found(key, key, raw)
 
 
-def cursor_text(cursor: _Cursor, way: Plan) -> str:
-    """Return the end of a page of this plan as text."""
-    raw = msgspec.msgpack.encode((cursor.place, cursor.key, _mark_of(way)))
+def cursor_text(place: bytes, key: bytes, way: Plan) -> str:
+    """Return the end of a page of this plan as text: the position, and the key of the record there."""
+    raw = msgspec.msgpack.encode((place, key, _mark_of(way)))
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 

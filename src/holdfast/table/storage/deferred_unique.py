@@ -55,7 +55,7 @@ class LateUnique:
                 row, key = decode_row(raw), name[len(prefix) :]
                 record = owning.images.decode(key, row.image)
                 event = Event(EventKind.ADD, row.version, row.created, row.deleted, (), row.image)
-                owning._index(batch, key, event, None, None, record, owning.unique_keys(record))
+                owning.update_entries(batch, key, event, None, None, record, owning.unique_keys(record))
             batch.commit(sync=False)
             place = rows[-1][0] + b"\0"
         self._view.uniques = without_uniques(self._view, self._since).uniques

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import Corrupt, InvalidArgument
@@ -20,11 +20,15 @@ from holdfast.log.batch import ColumnValue
 from holdfast.log.log import Log
 from holdfast.table.model.definition import describe, model_from
 from holdfast.table.model.model import Model
-from holdfast.table.storage.commit_pipeline import Core
 from holdfast.table.storage.export_file import BACKUP_FORMAT, BackupEntry, BackupReader, BackupReport, BackupWriter
 from holdfast.table.storage.schema_history import SchemaHistory
 
+if TYPE_CHECKING:
+    from holdfast.table.engine import TableEngine
+    from holdfast.table.table import Table
+
 __all__ = [
+    "FRAME_RECORDS",
     "BackupReport",
     "Progress",
     "RestoreReport",
@@ -39,7 +43,7 @@ _SUFFIX = ".hftable"
 _RESTORING = "restoring.json"
 _FRAME_BYTES = 1 << 20
 """Plain bytes of events after which a frame ends."""
-_FRAME_RECORDS = 10_000
+FRAME_RECORDS = 10_000
 
 BackupPath = str | os.PathLike[str]
 """The path of a backup."""
@@ -77,7 +81,7 @@ class TableStore(Protocol):
 
 
 def backup_table(
-    table: Core[Any],
+    table: "Table[Any]",
     path: BackupPath,
     *,
     since: BackupReport | BackupPath | None = None,
@@ -92,8 +96,8 @@ def backup_table(
     durable; an existing one is replaced.
     """
     files = files or SystemFiles()
-    log = table.changelog
-    stop = _durable_end(table)
+    log = table.engine.log
+    stop = _durable_end(table.engine)
     first = _first(log, stop, since, files)
     target = local_path(path, "a backup")
     if _is_folder(files, target):
@@ -102,13 +106,13 @@ def backup_table(
         raise InvalidArgument(f"{str(target)!r} is the backup that this one continues: choose another name")
     head = {
         "table": table.name,
-        "id": table.spec.id,
+        "id": table.model.__spec__.id,
         "log": log.id.hex(),
         "first": first,
         "full": since is None,
         "definition": describe(table.model),
         "settings": asdict(table.settings),
-        **table.past.to_dict(),
+        **table.engine.schema.past.to_dict(),
     }
     temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
     with translate_os_errors("writing the backup", target):
@@ -191,8 +195,9 @@ def restore_table(
             replace_checked(files, marker, mark)
     settings = {**head["settings"], **({} if keyring is None else {"keyring": keyring})}
     with _allowed(marker, SchemaHistory.of(head)):
-        table: Core[Any] = store.table(model, **settings)
-    done = table.changelog.end
+        table: Table[Any] = store.table(model, **settings)
+    log = table.engine.log
+    done = log.end
     if known is None and done:
         with translate_os_errors("restoring into", marker.parent):
             files.remove(marker)
@@ -201,16 +206,16 @@ def restore_table(
         )
     total = sum(report.events for report in reports)
     try:
-        count = _append(table.changelog, readers, done, total, progress)
-        table.changelog.sync()
-        if count != total or table.changelog.end != total:
+        count = _append(log, readers, done, total, progress)
+        log.sync()
+        if count != total or log.end != total:
             raise Corrupt(
-                f"{total} events were to be restored, but the log of {name!r} has {table.log.end}: something else "
+                f"{total} events were to be restored, but the log of {name!r} has {log.end}: something else "
                 f"wrote to it meanwhile. Close the store, remove the folder {str(marker.parent)!r} and begin again"
             )
         table.rebuild()
     except BaseException:
-        table.close()  # the table is incomplete: it must not be used in this process either
+        table.engine.close()  # the table is incomplete: it must not be used in this process either
         raise
     with translate_os_errors("restoring into", marker.parent):
         files.remove(marker)
@@ -250,13 +255,14 @@ def check_restored(files: Files, folder: Path) -> SchemaHistory | None:
 # Writing
 
 
-def _durable_end(table: Core[Any]) -> int:
+def _durable_end(engine: "TableEngine[Any]") -> int:
     """Return the durable end of the log: the log then still has all of this backup when the next one continues it."""
-    if table.read_only:
-        return table.changelog.readable()[1]
-    table.changelog.sync()
-    place = table.changelog.durable_place()
-    return table.changelog.readable()[1] if place is None else place[2]
+    log = engine.log
+    if engine.access.read_only:
+        return log.readable()[1]
+    log.sync()
+    place = log.appender.durable_place()
+    return log.readable()[1] if place is None else place[2]
 
 
 def _first(log: Log, stop: int, since: BackupReport | BackupPath | None, files: Files) -> int:
@@ -294,7 +300,7 @@ def _batches(log: Log, first: int, stop: int, allow_damage: bool) -> Iterator[li
         expected = record.sequence + 1
         batch.append(BackupEntry(record.sequence, record.timestamp, bytes(record.key or b""), bytes(record.payload)))
         size += len(batch[-1].payload) + len(batch[-1].key)
-        if size >= _FRAME_BYTES or len(batch) >= _FRAME_RECORDS:
+        if size >= _FRAME_BYTES or len(batch) >= FRAME_RECORDS:
             yield batch
             batch, size = [], 0
     if expected != stop and not allow_damage:

@@ -14,20 +14,25 @@ import hmac
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument
+from holdfast.log.log import Log
 from holdfast.table.model.fields import FieldSpec
 from holdfast.table.model.model import Model, ModelSpec, text_of_key
-from holdfast.table.storage.commit_pipeline import Core
 from holdfast.table.storage.keyring import WITHOUT_KEYS, KeyMissing, Keyring, KeyringNeeded
 from holdfast.table.storage.order_preserving_encoding import encode as ordered
-from holdfast.table.storage.row_codec import Event, EventKind, Row, decode_event
+from holdfast.table.storage.row_codec import Event, EventKind, Images, Row, decode_event, encode_event, plain_images
 from holdfast.table.storage.staging import Step
-from holdfast.table.storage.table_state import Images, after, plain_images
+from holdfast.table.storage.table_state import after
+
+if TYPE_CHECKING:
+    from holdfast.table.engine import TableEngine
+    from holdfast.table.table import Table
 
 __all__ = [
     "SealBroken",
@@ -80,7 +85,7 @@ def images_of(model: type[Model], keyring: Keyring | None, unsealed: Collection[
     if model.__spec__.plain and keyring in (None, WITHOUT_KEYS):
         return plain_images(model)
     if keyring is WITHOUT_KEYS:
-        return plain_images(model)._replace(decode=lambda key, image: open_image(model, None, key, image))
+        return replace(plain_images(model), decode=lambda key, image: open_image(model, None, key, image))
     if keyring is None:
         fields = ", ".join(name for name, field in model.__spec__.fields.items() if field.sensitive)
         raise KeyringNeeded(model.__name__, fields)
@@ -207,21 +212,21 @@ def token_mark(spec: ModelSpec, keyring: Keyring | None) -> bytes:
     return hmac.digest(keyring.token_key, _MARK_DOMAIN + _model_of(spec), "sha256")
 
 
-def check_tokens(table: Core[Any], keyring: Keyring | None, *, migrates: bool = False) -> bool:
+def check_tokens(engine: "TableEngine[Any]", keyring: Keyring | None, *, migrates: bool = False) -> bool:
     """Rebuild a table if its unique values were hidden with another key; return whether the key's mark was replaced.
 
     Call it after a table is opened and before anyone writes to it: old tokens would find nothing, and accept a value
     twice. After it, nothing in the state was made with the old key. If the table `migrates` and has no hidden values
     yet, they are left to the migration, at whose end this is called again. Raises `KeyMissing` before it rebuilds.
     """
-    mark = token_mark(table.spec, keyring)
-    state, name = table.view.state, table.view.prefix + _TOKENS
+    mark = token_mark(engine.schema.spec, keyring)
+    state, name = engine.state.store, engine.state.view.prefix + _TOKENS
     known = state.get("model", name) or b""
     if known == mark or (migrates and not known):
         return False
-    if known or table.changelog.readable()[1] > table.changelog.start:
-        _check_keys(table, keyring)
-        table.rebuild()
+    if known or engine.log.readable()[1] > engine.log.start:
+        _check_keys(engine, keyring)
+        engine.commits.rebuild()
     batch = state.transaction()
     if mark:
         batch.put("model", name, mark)
@@ -231,12 +236,12 @@ def check_tokens(table: Core[Any], keyring: Keyring | None, *, migrates: bool = 
     return True
 
 
-def _check_keys(table: Core[Any], keyring: Keyring | None) -> None:
+def _check_keys(engine: "TableEngine[Any]", keyring: Keyring | None) -> None:
     """Raise if the keyring is wrong, before anything is rebuilt, so that nothing is lost."""
-    missing = [name for name in keys_used(table) if keyring is None or name not in keyring]
+    missing = [name for name in _keys_in(engine.log) if keyring is None or name not in keyring]
     if missing:
         raise KeyMissing(
-            f"the table {table.name!r} has values that were sealed with {', '.join(map(repr, missing))}, which the "
+            f"the table {engine.name!r} has values that were sealed with {', '.join(map(repr, missing))}, which the "
             "keyring does not have: open it with the keyring that it was written with"
         )
 
@@ -245,7 +250,7 @@ def _check_keys(table: Core[Any], keyring: Keyring | None) -> None:
 
 
 def reseal(
-    table: Core[Any], keyring: Keyring, *, progress: Callable[[int], None] | None = None, batch: int = _BATCH
+    table: "Table[Any]", keyring: Keyring, *, progress: Callable[[int], None] | None = None, batch: int = _BATCH
 ) -> int:
     """Seal all present records again that are not sealed with the current key; return how many there were.
 
@@ -256,18 +261,22 @@ def reseal(
     if batch < 1:
         raise InvalidArgument(f"batch must be an int from 1 up, not {batch}")
     count = 0
-    keys = _to_reseal(table, keyring)
+    keys = _to_reseal(table.engine, keyring)
     while chunk := list(islice(keys, batch)):
-        count += _write_again(table, keyring, chunk)
+        count += _write_again(table.engine, keyring, chunk)
         if progress is not None:
             progress(count)
     return count
 
 
-def keys_used(table: Core[Any]) -> dict[str, int]:
+def keys_used(table: "Table[Any]") -> dict[str, int]:
     """Return, by key name, how many values in the table's log it has sealed: without it they cannot be read."""
+    return _keys_in(table.engine.log)
+
+
+def _keys_in(log: Log) -> dict[str, int]:
     used: Counter[str] = Counter()
-    for record in table.changelog.read():
+    for record in log.read():
         event = decode_event(record.payload)
         used.update(key_names(event.image))
     return dict(used)
@@ -280,12 +289,13 @@ def key_names(image: bytes) -> list[str]:
     return [_apart(bytes(extension.data)).key_name for _, extension in _extensions(image)]
 
 
-def _to_reseal(table: Core[Any], keyring: Keyring) -> Iterator[bytes]:
-    prefix = table.view.prefix
-    for name, _ in table.view.state.scan("table", prefix, after(prefix)):
+def _to_reseal(engine: "TableEngine[Any]", keyring: Keyring) -> Iterator[bytes]:
+    view = engine.state.view
+    prefix = view.prefix
+    for name, _ in view.state.scan("table", prefix, after(prefix)):
         key = name[len(prefix) :]
-        row = table.view.row(key)
-        if row is not None and _is_old(table.spec, row, keyring):
+        row = view.row(key)
+        if row is not None and _is_old(engine.schema.spec, row, keyring):
             yield key
 
 
@@ -298,24 +308,23 @@ def _is_old(spec: ModelSpec, row: Row, keyring: Keyring) -> bool:
     return sealed.keys() != sensitive.intersection(_raw_map.decode(row.image))
 
 
-def _write_again(table: Core[Any], keyring: Keyring, keys: list[bytes]) -> int:
+def _write_again(engine: "TableEngine[Any]", keyring: Keyring, keys: list[bytes]) -> int:
     """Write records once more; those that were changed meanwhile are sealed with the current key already."""
-    table._check_writable()
-    images = table.view.images
-    steps = []
-    with table.writing():
+    view = engine.state.view
+
+    def steps() -> list[Step]:
+        found = []
         for key in keys:
-            row = table.view.row(key)
-            if row is None or not _is_old(table.spec, row, keyring):
+            row = view.row(key)
+            if row is None or not _is_old(engine.schema.spec, row, keyring):
                 continue
-            record = images.decode(key, row.image)
-            event = Event(EventKind.SNAPSHOT, row.version, row.created, row.deleted, (), images.encode(key, record))
-            steps.append(Step(key, event, row, record, record))
-        if not steps:
-            return 0
-        pending_commit = table._stage_to_log(steps, {step.key for step in steps}, table.last_version)
-    table._wait_durable(pending_commit)
-    return len(steps)
+            record = view.images.decode(key, row.image)
+            image = view.images.encode(key, record)
+            event = Event(EventKind.SNAPSHOT, row.version, row.created, row.deleted, (), image)
+            found.append(Step(key, event, encode_event(event), row, record, record))
+        return found
+
+    return engine.commits.write_again(steps)
 
 
 # Bytes

@@ -5,6 +5,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -141,7 +142,7 @@ class Keyring:
 
     def rotate_tokens(self) -> None:
         """Hide unique values with a new key. Each table with such values is rebuilt when it is next opened."""
-        self._change(lambda kept: kept._replace(token_key=os.urandom(KEY_BYTES)))
+        self._change(lambda kept: replace(kept, token_key=os.urandom(KEY_BYTES)))
 
     def drop(self, name: str) -> None:
         """Delete a key that is not the current one. Values that it sealed cannot be read any more: see `keys_used`."""
@@ -151,7 +152,7 @@ class Keyring:
                 raise InvalidArgument(f"the key {name!r} is the current one: rotate first")
             if name not in kept.keys:
                 raise InvalidArgument(f"the keyring has no key {name!r}; there are: {_few(kept.keys)}")
-            return kept._replace(keys={other: key for other, key in kept.keys.items() if other != name})
+            return replace(kept, keys={other: key for other, key in kept.keys.items() if other != name})
 
         self._change(change)
 

@@ -7,8 +7,8 @@ import os
 import stat
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from holdfast.base.errors import Corrupt, NewerFormat, NotFound, StorageError
 from holdfast.base.files import SystemLock, translate_os_errors
@@ -19,7 +19,8 @@ _FORMAT = 1
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-class Kept(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Kept:
     """Content of a keyring file."""
 
     keys: Mapping[str, bytes]

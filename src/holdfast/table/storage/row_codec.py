@@ -1,23 +1,29 @@
-"""Encoding of rows in the state and of events in the log."""
+"""Encoding of records, of their rows in the state and of events in the log."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
 from struct import Struct, pack, unpack_from
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.base.errors import Corrupt, raised_by_handler
+from holdfast.table.model.fields import FieldSpec
+from holdfast.table.model.model import Model
+from holdfast.table.storage.order_preserving_encoding import encode as ordered
 
 __all__ = [
     "Event",
     "EventKind",
+    "Images",
     "Row",
     "decode_event",
     "decode_row",
     "encode_event",
     "encode_row",
     "image_of",
+    "plain_images",
     "row_after",
-    "size_of",
     "versions_of",
 ]
 
@@ -25,6 +31,28 @@ _EVENT_FORM, _ROW_FORM, _FIELD_FORM = "<BBHQQ", "<BxHQQ", "HQ"
 _EVENT, _ROW, _FIELD = Struct(_EVENT_FORM), Struct(_ROW_FORM), Struct("<" + _FIELD_FORM)
 _VERSIONS = Struct("<QQ")
 _DELETED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Codec of records, with sensitive fields sealed or without."""
+
+    encode: Callable[[bytes, Any], bytes]
+    """Called with a record's key and the record; returns its image."""
+    decode: Callable[[bytes, bytes], Any]
+    """Called with a record's key and its image; returns the record."""
+    unique: Callable[[FieldSpec, Any], bytes]
+    """Returns the bytes that represent a unique value in the state."""
+
+
+def plain_images(model: type[Model]) -> Images:
+    """Return the codec for records without sensitive fields."""
+    decode, encode_record = model.__spec__.decode, model.__spec__.encode
+    return Images(
+        encode=lambda _, record: encode_record(record),
+        decode=lambda _, image: decode(image),
+        unique=lambda spec, value: ordered(spec.type, value),
+    )
 
 
 class EventKind(IntEnum):
@@ -81,11 +109,6 @@ def encode_event(event: Event) -> bytes:
         return _EVENT.pack(kind, deleted, 0, version, created) + image
     count = len(fields)
     return pack(f"{_EVENT_FORM}{count}H", kind, deleted, count, version, created, *fields) + image
-
-
-def size_of(event: Event) -> int:
-    """Return how many bytes `encode_event` makes of it."""
-    return _EVENT.size + 2 * len(event.fields) + len(event.image)
 
 
 def decode_event(payload: bytes) -> Event:

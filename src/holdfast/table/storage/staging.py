@@ -16,23 +16,24 @@ from holdfast.table.model.object_access import same
 from holdfast.table.model.types import HIDDEN
 from holdfast.table.model.validation import Violation, validate
 from holdfast.table.operations import Add, AlreadyExists, Change, Delete, Done, NoRecord, Operation, Outcome, Undelete
-from holdfast.table.storage.row_codec import Event, EventKind, Row, row_after, size_of
+from holdfast.table.storage.row_codec import Event, EventKind, Row, encode_event, row_after
 from holdfast.table.storage.table_state import TableState
 
-__all__ = ["Busy", "Staging", "Step"]
+__all__ = ["Busy", "Place", "RecordState", "Staging", "Step"]
 
 
 class Step(NamedTuple):
-    """An event and what it does: the arguments of `TableState.apply`."""
+    """An event, its bytes in the log, and what it changes: the arguments of `TableState.apply`."""
 
     key: bytes
     event: Event
+    payload: bytes
     old: Row | None
     before: Any
     record: Any
 
 
-class _RecordState(NamedTuple):
+class RecordState(NamedTuple):
     """The state of a record in the middle of a request."""
 
     row: Row | None
@@ -43,7 +44,7 @@ class _RecordState(NamedTuple):
 Names = list[tuple[FieldSpec, bytes]]
 """Unique values, as keys of the state."""
 
-_Place = tuple[bytes, int, bool]
+Place = tuple[bytes, int, bool]
 """What identifies a step: a record's key, the version, and whether it is a hard delete."""
 
 
@@ -57,59 +58,62 @@ class Staging:
     A record or unique value that another pending request touches (`pending`) raises `Busy`.
     """
 
-    drops_undone = True
-    """Whether a record that is changed, and changed back in the same request, gets no event."""
-
     def __init__(
         self,
         model: type[Model],
         view: TableState,
         layout: KeyLayout,
+        batch: Transaction,
         version: int,
         pending: Container[bytes],
         size_max: int,
+        drops_undone: bool = True,
     ) -> None:
+        """Gather the changes of the state in `batch`, which is empty.
+
+        With `drops_undone`, a record that is changed, and changed back in the same request, gets no event.
+        """
         self._model = model
         self._view = view
         self._layout = layout
+        self._drops_undone = drops_undone
         self._pending = pending
         self._size_max = size_max
         """The largest size of an event and its key."""
         self.version = version
-        self._batch = view.state.transaction()
-        self._steps: dict[_Place, Step] = {}
-        self._redo = False
-        """Whether the batch contains a change that is no longer a step."""
+        self.steps: dict[Place, Step] = {}
+        """The changes: one for each record, or two if it is hard-deleted and added again. In order if settled."""
+        self.batch = batch
+        """The changes of the state, not committed; valid if settled."""
+        self.unsettled = False
+        """Whether the batch contains a change that is no longer a step, and lacks later ones: see `settle`."""
         self.names: set[bytes] = set()
         """Keys of records and of unique values that other requests must not touch until this one is in the state."""
-        self.undone: set[bytes] = set()
+        self._undone: set[bytes] = set()
         """Keys of records that operations changed and changed back."""
-        self._records: dict[bytes, _RecordState] = {}
+        self._records: dict[bytes, RecordState] = {}
         self._owners: dict[bytes, bytes | None] = {}
 
-    @property
-    def steps(self) -> list[Step]:
-        """Return the changes: one for each record, or two if it is hard-deleted and added again."""
-        if self._redo:
-            self._restage()
-        return list(self._steps.values())
+    def settle(self) -> None:
+        """Make steps and batch agree again, after operations that were merged with earlier ones on their record.
 
-    @property
-    def batch(self) -> Transaction:
-        """Return the changes of the state, not committed."""
-        if self._redo:
-            self._restage()
-        return self._batch
-
-    def _restage(self) -> None:
-        steps = [self._as_written(step) for step in self._steps.values()]
+        Done once for all of them: each time it takes as long as staging all the steps.
+        """
+        if not self.unsettled:
+            return
+        steps = [self._as_written(step) for step in self.steps.values()]
         if self._view.uniques:
             steps = _givers_first(self._view, steps)
-        self._steps = {_place(step): step for step in steps}
-        self._batch = self._view.state.transaction()
+        self.steps = {_place(step): step for step in steps}
+        self.batch = Transaction(self._view.state)
         for step in steps:
-            self._view.apply(self._batch, *step)
-        self._redo = False
+            self._view.apply(self.batch, step.key, step.event, step.old, step.before, step.record)
+        self.unsettled = False
+
+    def run_all(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Evaluate all operations of a request, as `run`."""
+        outcomes = [self.run(operation) for operation in operations]
+        return self._corrected(outcomes) if self._undone else outcomes
 
     def run(self, operation: Operation) -> Outcome:
         """Evaluate one operation; for an invalid one, return its error and change nothing.
@@ -153,10 +157,9 @@ class Staging:
             raise AlreadyExists(
                 f"a {self._model.__name__} with this key already exists: change it, or delete it first", key
             )
-        holds = self._check_uniques(key, record)
-        self._write(
-            Step(key, self._event(key, EventKind.ADD, self.version, False, (), record), None, None, record), holds
-        )
+        holds = self.check_uniques(key, record)
+        event, payload = self._event(key, EventKind.ADD, self.version, False, (), record)
+        self._write(Step(key, event, payload, None, None, record), holds)
         return Done(key, self.version)
 
     def _change(self, operation: Change) -> Outcome:
@@ -176,13 +179,12 @@ class Staging:
         if deleted == row.deleted and self._view.keeps_entries(
             before, record
         ):  # its unique values cannot be taken by other records
-            self._write(
-                Step(key, self._event(key, kind, row.created, deleted, fields, record), row, before, record), []
-            )
+            event, payload = self._event(key, kind, row.created, deleted, fields, record)
+            self._write(Step(key, event, payload, row, before, record), [])
         else:
             if not deleted:
-                self._check_uniques(key, record)
-            self._step(key, kind, row.created, deleted, fields, record)
+                self.check_uniques(key, record)
+            self.stage(key, kind, row.created, deleted, fields, record)
         return Done(key, self.version, given=edited.given)
 
     def _delete(self, operation: Delete) -> Outcome:
@@ -191,37 +193,37 @@ class Staging:
         if violations := _expected(operation.if_version, row):
             raise ValidationFailed(self._model.__name__, violations)
         if operation.hard:
-            self._forget(key)
+            self.forget(key)
             if self._records[key].row is None:  # this request added it
                 self._undo(key, None)
             else:
-                self._step(key, EventKind.HARD_DELETE, row.created, True, (), None)
+                self.stage(key, EventKind.HARD_DELETE, row.created, True, (), None)
         elif row.deleted:
             raise self._no_record(key)
         else:
-            self._step(key, EventKind.DELETE, row.created, True, (), before)
+            self.stage(key, EventKind.DELETE, row.created, True, (), before)
         return Done(key, self.version)
 
-    def _forget(self, key: bytes) -> None:
+    def forget(self, key: bytes) -> None:
         """Discard the earlier steps of a record in this request; the caller then stages the hard delete, if any."""
-        places: list[_Place] = [
+        places: list[Place] = [
             (key, self.version, gone) for gone in (True, False)
         ]  # in order: it may have been added again
-        steps = [self._steps.pop(place) for place in places if place in self._steps]
+        steps = [self.steps.pop(place) for place in places if place in self.steps]
         for step in steps:
             if not step.event.deleted:
                 self._release(key, self._view.images.decode(key, step.event.image))
         if steps:
-            self._records[key] = _RecordState(steps[0].old, steps[0].before)
-            self._redo = True
+            self._records[key] = RecordState(steps[0].old, steps[0].before)
+            self.unsettled = True
 
     def _as_written(self, step: Step) -> Step:
         """Return a step with the record decoded from its event: the caller may have changed its own object since."""
         image = step.event.image
-        return step._replace(record=self._view.images.decode(step.key, image)) if image else step
+        return Step(*step[:-1], self._view.images.decode(step.key, image)) if image else step
 
     def _existing(self, key: bytes) -> tuple[Row, Any]:
-        row, record = self._record_state(key)
+        row, record = self.record_state(key)
         if row is None:
             raise self._no_record(key)
         return row, record
@@ -229,25 +231,28 @@ class Staging:
     def _no_record(self, key: bytes) -> NoRecord:
         return NoRecord(f"there is no {self._model.__name__} with this key", key)
 
-    def _record_state(self, key: bytes) -> _RecordState:
+    def record_state(self, key: bytes) -> RecordState:
+        """Return a record as the request has left it so far."""
         found = self._look_up(key)
         if found.record is None and found.row is not None:
-            found = self._records[key] = _RecordState(found.row, self._view.images.decode(key, found.row.image))
+            found = self._records[key] = RecordState(found.row, self._view.images.decode(key, found.row.image))
         return found
 
-    def _look_up(self, key: bytes) -> _RecordState:
-        """As `_record_state`, but the record may not be decoded yet."""
+    def _look_up(self, key: bytes) -> RecordState:
+        """As `record_state`, but the record may not be decoded yet."""
         if not isinstance(key, bytes):
             raise InvalidArgument(f"the key of a record must be bytes, not {type(key).__name__}")
         found = self._records.get(key)
         if found is None:
             if key in self._pending:
                 raise Busy
-            found = self._records[key] = _RecordState(self._view.row(key), None)
+            found = self._records[key] = RecordState(self._view.row(key), None)
         return found
 
-    def _check_uniques(self, key: bytes, record: Any) -> Names:
+    def check_uniques(self, key: bytes, record: Any) -> Names:
         """Return the unique values of a record; raise `ValidationFailed` if another record has one of them."""
+        if not self._view.uniques:
+            return []
         violations = []
         names = self._view.unique_keys(record)
         for field, name in names:
@@ -274,11 +279,12 @@ class Staging:
             if self._owners.get(name, key) == key:
                 self._owners[name] = None
 
-    def _step(
+    def stage(
         self, key: bytes, kind: EventKind, created: int, deleted: bool, fields: tuple[int, ...], record: Any
     ) -> None:
-        old, before = self._record_state(key)
-        event = self._event(key, kind, created, deleted, fields, record)
+        """Stage an event at `version`; `record` is None after a hard delete. Unique values are not checked here."""
+        old, before = self.record_state(key)
+        event, payload = self._event(key, kind, created, deleted, fields, record)
         if self._view.uniques:
             if kind is EventKind.HARD_DELETE and before is not None:
                 for _, name in self._view.unique_keys(before):  # also those that it owned before it was soft-deleted
@@ -286,20 +292,22 @@ class Staging:
                     self.names.add(name)
             self._release(key, before if old is not None and not old.deleted else None)
         holds = [] if record is None else self._view.unique_keys(record)
-        self._write(Step(key, event, old, before, record), holds)
+        self._write(Step(key, event, payload, old, before, record), holds)
 
     def _event(
         self, key: bytes, kind: EventKind, created: int, deleted: bool, fields: tuple[int, ...], record: Any
-    ) -> Event:
+    ) -> tuple[Event, bytes]:
+        """Return an event at `version`, and its bytes in the log."""
         image = b"" if record is None else self._view.images.encode(key, record)
         event = Event(kind, self.version, created, deleted, fields, image)
-        size = size_of(event) + len(key)
+        payload = encode_event(event)
+        size = len(payload) + len(key)
         if size > self._size_max:
             raise MessageTooLarge(
                 f"this {self._model.__name__} takes {size} bytes, over the limit of {self._size_max} of its log: make "
                 "it smaller, or open the table with a larger max_message"
             )
-        return event
+        return event, payload
 
     def _write(self, step: Step, holds: Names) -> None:
         key = step.key
@@ -309,16 +317,19 @@ class Staging:
             if not step.event.deleted:
                 self._owners[name] = key
         place = _place(step)
-        earlier = self._steps.pop(place, None)
+        earlier = self.steps.pop(place, None)
         if earlier is not None:
-            step, self._redo = _folded(earlier, step), True
-            if self.drops_undone and self._is_undone(step):
+            step, self.unsettled = _folded(earlier, step), True
+            if self._drops_undone and self._is_undone(step):
                 self._undo(key, step.old)
                 return
-        self._steps[place] = step
+        self.steps[place] = step
+        if self.unsettled:
+            row = row_after(step.old, step.event)
+        else:
+            row = self._view.apply(self.batch, key, step.event, step.old, step.before, step.record, holds)
         # The record itself is not kept: it may be the caller's own.
-        row = row_after(step.old, step.event) if self._redo else self._view.apply(self._batch, *step, holds)
-        self._records[key] = _RecordState(row, None)
+        self._records[key] = RecordState(row, None)
 
     def _is_undone(self, step: Step) -> bool:
         """Return whether a record is as it was before this request."""
@@ -332,14 +343,12 @@ class Staging:
 
     def _undo(self, key: bytes, old: Row | None) -> None:
         """Note that the operations on a record cancel each other. The caller has removed its step."""
-        self._records[key] = _RecordState(old, None)
-        self.undone.add(key)
+        self._records[key] = RecordState(old, None)
+        self._undone.add(key)
 
-    def outcomes(self, found: list[Outcome]) -> list[Outcome]:
+    def _corrected(self, found: list[Outcome]) -> list[Outcome]:
         """Return the outcomes, with `changed=False` for operations on records that were changed back."""
-        nothing = self.undone.difference(step.key for step in self.steps) if self.undone else ()
-        if not nothing:
-            return found
+        nothing = self._undone.difference(step.key for step in self.steps.values())
         return [
             msgspec.structs.replace(one, version=self._version_of(one), changed=False)
             if isinstance(one, Done) and one.key in nothing
@@ -352,7 +361,7 @@ class Staging:
         return done.version if row is None else row.version
 
 
-def _place(step: Step) -> _Place:
+def _place(step: Step) -> Place:
     return step.key, step.event.version, step.event.kind is EventKind.HARD_DELETE
 
 
@@ -368,7 +377,8 @@ def _folded(first: Step, then: Step) -> Step:
         kind, fields = EventKind.ADD, ()
     elif not fields and first.old is not None and first.old.deleted != event.deleted:
         kind = event.kind
-    return Step(then.key, event._replace(kind=kind, fields=fields), first.old, first.before, then.record)
+    event = Event(kind, event.version, event.created, event.deleted, fields, event.image)
+    return Step(then.key, event, encode_event(event), first.old, first.before, then.record)
 
 
 def _givers_first(view: TableState, steps: Sequence[Step]) -> list[Step]:
@@ -377,12 +387,12 @@ def _givers_first(view: TableState, steps: Sequence[Step]) -> list[Step]:
     Another store can then apply each of them. If two records swap values there is no such order: the order is kept.
     """
     givers: dict[bytes, Step] = {}
-    takes: dict[_Place, set[bytes]] = {}
+    takes: dict[Place, set[bytes]] = {}
     for step in steps:
         had, has = _owned(view, step.old, step.before), _owned(view, step.event, step.record)
         givers |= dict.fromkeys(had - has, step)
         takes[_place(step)] = has - had
-    ordered: dict[_Place, Step] = {}
+    ordered: dict[Place, Step] = {}
     for step in steps:
         waiting = {_place(step): step}
         while waiting:

@@ -8,7 +8,6 @@ import msgspec
 
 from holdfast.base.clock import Duration
 from holdfast.log.record import Message
-from holdfast.table.storage.row_codec import encode_event
 
 if TYPE_CHECKING:
     from holdfast.table.storage.staging import Staging
@@ -94,8 +93,8 @@ def unfinished(payloads: Iterable[bytes]) -> list[Decision]:
 
 
 def records_in(staging: "Staging") -> list[tuple[bytes, bytes]]:
-    """Return the keys and events of a request."""
-    return [(step.key, encode_event(step.event)) for step in staging.steps]
+    """Return the keys and encoded events of a request that is settled."""
+    return [(step.key, step.payload) for step in staging.steps.values()]
 
 
 def kept(message: Message) -> Put:

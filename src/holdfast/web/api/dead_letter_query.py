@@ -62,8 +62,7 @@ class Desk(NamedTuple):
         """The store name of the queue that holds the dead letters, even if it does not exist yet; else None."""
         if self.holder is not None:
             return self.holder.queue.name
-        dead = self.queue.settings.dead_letter
-        return None if dead is None or is_forwarded(dead) else dead
+        return _chosen_target(self.queue)
 
     def letter_of(self, message: PeekedMessage) -> DeadLetter | None:
         """Return a message of the pile as a dead letter; None if it is not one, or belongs to another queue."""
@@ -122,8 +121,14 @@ class Round:
 
 def _desk_of_own(site: ServerContext, queue: Queue) -> Desk:
     """Return the desk of a queue whose dead-letter queue a program chose, if any."""
-    desk = Desk(queue, None, None)
-    return desk if desk.lies_in is None else desk._replace(pile=site.store.find_queue(desk.lies_in))
+    target = _chosen_target(queue)
+    return Desk(queue, None, None if target is None else site.store.find_queue(target))
+
+
+def _chosen_target(queue: Queue) -> str | None:
+    """Return the store name of the dead-letter queue that a program chose; None without one."""
+    dead = queue.settings.dead_letter
+    return None if dead is None or is_forwarded(dead) else dead
 
 
 def known_desk(
@@ -139,8 +144,7 @@ def known_desk(
         return _desk_of_own(site, queue)
     if broker_queue.name in holders:
         return Desk(queue, broker_queue, queue)
-    dead = queue.settings.dead_letter
-    return None if dead is None or is_forwarded(dead) else _desk_of_own(site, queue)
+    return None if _chosen_target(queue) is None else _desk_of_own(site, queue)
 
 
 def desk_of(call: Call, operation: Operation = Operation.QUEUE_LOOK, most: int | None = None) -> Desk:
@@ -167,19 +171,19 @@ def _found(call: Call, queue: Queue, broker_queue: BrokerQueue | None, most: int
     assert broker_queue is not None
     if broker_queue.definition.settings.dead_letter_exchange is None:
         return Desk(queue, broker_queue, queue)
-    found: list[Desk] = []
+    found: list[BrokerQueue] = []
     unsure = False
     for name in sorted(holders & host.broker_queues.keys()):
         holder = host.broker_queues[name]
-        desk = Desk(queue, holder, holder.queue, broker_queue.name)
-        through = Round(desk, most=most)
+        through = Round(Desk(queue, holder, holder.queue, broker_queue.name), most=most)
         if any(True for _ in through):
-            found.append(desk)
+            found.append(holder)
         unsure = unsure or through.left is not None
     if len(found) > 1:
-        names = ", ".join(repr(one.holder.name) for one in found if one.holder is not None)
+        names = ", ".join(repr(one.name) for one in found)
         raise InvalidArgument(f"the dead letters of {broker_queue.name!r} are in several queues: use one of {names}")
-    return found[0]._replace(unsure=unsure) if found else Desk(queue, broker_queue, queue, broker_queue.name, unsure)
+    holder = found[0] if found else broker_queue
+    return Desk(queue, holder, holder.queue, broker_queue.name, unsure)
 
 
 class Groups:

@@ -27,9 +27,9 @@ from holdfast.web.routes import Call, Needs, Routes
 __all__ = ["dead_routes"]
 
 dead_routes = Routes("dead letters")
-_LOOKED_AT = 50_000
+LOOKED_AT = 50_000
 """Messages of one queue that a request examines: it takes half a second, and an open page asks every two seconds."""
-_SHOWN_BYTES_MAX = 64 << 20
+SHOWN_BYTES_MAX = 64 << 20
 """Limit of the bodies in one response."""
 _AT_ONCE = 500
 """Dead letters that the broker's thread requeues at a time: clients wait meanwhile."""
@@ -70,7 +70,7 @@ def all_dead(call: Call) -> DeadQueues:
                 continue
             if desk.lies_in is not None and not _may_look(call, *site.names_of(desk.lies_in)):
                 continue
-            through = Round(desk, most=_LOOKED_AT)
+            through = Round(desk, most=LOOKED_AT)
             for letter in through:
                 groups.add(letter)
         except HoldfastError:
@@ -108,19 +108,19 @@ def dead(call: Call) -> DeadLetters:
 
     With `from`, the total and the groups are null.
     """
-    desk = desk_of(call, most=_LOOKED_AT)
+    desk = desk_of(call, most=LOOKED_AT)
     which = Which(None, *(call.query.get(name) for name in _CHOICE))
     count, most = call.number("count", 1000), call.number("truncate", 4096) or BODY_MAX
     goes_on = bool(call.query.get("from"))
     groups = Groups()
     shown: list[DeadLetterJson] = []
     size, next_ = 0, None
-    through = Round(desk, call.number("from", 0), _LOOKED_AT)
+    through = Round(desk, call.number("from", 0), LOOKED_AT)
     for letter in through:
         groups.add(letter)
         if next_ is not None or not which.fits(letter):
             continue
-        if len(shown) < count and size < _SHOWN_BYTES_MAX:
+        if len(shown) < count and size < SHOWN_BYTES_MAX:
             shown.append(_letter_json(letter, most))
             size += min(len(letter.payload), most)
             continue

@@ -9,6 +9,7 @@ from typing import cast
 from starlette.concurrency import run_in_threadpool
 
 import holdfast
+from holdfast.base.clock import NS, duration_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.json_payload import body_json
 from holdfast.base.units import iso_time, parse_duration, parse_size
@@ -17,6 +18,7 @@ from holdfast.log import Log, Record, Retention
 from holdfast.log.consumer_offsets import Position as TailerPosition
 from holdfast.log.consumer_offsets import place_of
 from holdfast.log.record_location import locate
+from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
 from holdfast.web.api.pagination import PAGING, named, paged
 from holdfast.web.api.queue_summary import place_now
@@ -27,11 +29,11 @@ from holdfast.web.api.response_types import (
     Inspected,
     LogDetail,
     LogRecordJson,
+    LogSettingsJson,
     LogStatsJson,
     ObjectName,
     Position,
     RecordsRead,
-    RetentionJson,
     SegmentJson,
     Verified,
 )
@@ -149,16 +151,33 @@ def one_log(call: Call) -> LogDetail:
         "readable": [first, end],
         "segments": [cast("SegmentJson", {**asdict(one), "created_time": iso_time(one.created)}) for one in segments],
         "tailers": stats["tailers"],
-        "settings": None
-        if settings is None
-        else {
-            "flush": settings.flush.mode,
-            "max_message": settings.max_message,
-            "compression": settings.compression,
-            "retention": cast("RetentionJson", asdict(settings.retention)) if settings.retention is not None else None,
-        },
+        "settings": None if settings is None else _settings_json(settings),
         "queues": list(views.values()),
         "damage": damage,
+    }
+
+
+def _settings_json(settings: LogSettings) -> LogSettingsJson:
+    flush, roll, retention = settings.flush, settings.roll, settings.retention
+    return {
+        "flush": flush.mode,
+        "flush_bytes": flush.bytes,
+        "flush_interval": flush.interval_ns / NS,
+        "roll_bytes": roll.bytes,
+        "roll_interval": None if roll.interval_ns is None else roll.interval_ns / NS,
+        "roll_records": roll.records,
+        "index_interval": settings.index_interval,
+        "verify_on_open": settings.verify_on_open,
+        "max_message": settings.max_message,
+        "compression": settings.compression,
+        "retention": None
+        if retention is None
+        else {
+            "max_age": None if retention.max_age is None else duration_ns(retention.max_age, "max_age") / NS,
+            "max_bytes": retention.max_bytes,
+            "max_segments": retention.max_segments,
+            "min_segments": retention.min_segments,
+        },
     }
 
 
@@ -251,7 +270,10 @@ def append(call: Call) -> Reply[Appended]:
     _ONE + "/sequence_at",
     needs=Needs.USER,
     says="Find the first record at or after a time.",
-    query={"time": "Such as 2026-11-15T12:00:00Z, or nanoseconds since 1970."},
+    query={
+        "time": "Such as 2026-11-15T12:00:00Z, or nanoseconds since 1970.",
+        "past_damage": "false: if the block with that record is damaged, its first sequence, not the one behind it.",
+    },
 )
 def sequence_at(call: Call) -> Position:
     """Return the first sequence at or after a time."""
@@ -259,7 +281,8 @@ def sequence_at(call: Call) -> Position:
     if not call.query.get("time"):
         raise InvalidArgument("the query lacks the parameter 'time', such as ?time=2026-11-15T12:00:00Z")
     with _to_read(call) as log:
-        return {"sequence": log.sequence_at(instant(call.query["time"]))}
+        past_damage = call.query.get("past_damage", "true") != "false"
+        return {"sequence": log.sequence_at(instant(call.query["time"]), past_damage=past_damage)}
 
 
 @log_routes.post(

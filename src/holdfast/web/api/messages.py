@@ -9,7 +9,7 @@ from holdfast.queue.async_lease import AsyncLeases
 from holdfast.web.api.queues import ONE, queue_of
 from holdfast.web.api.response_types import LeasedMessages, PeekedJson, PeekedMessages, PutResult, Settled
 from holdfast.web.api.schemas import BODY_MAX, HELD, MESSAGE, message_json, messages_in, parts_in
-from holdfast.web.request_schema import NUMBER, TEXT, body, said
+from holdfast.web.request_schema import NUMBER, TEXT, WHOLE, body, said
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["message_routes"]
@@ -17,7 +17,7 @@ __all__ = ["message_routes"]
 message_routes = Routes("messages")
 _WAIT_MAX_S = 60.0
 _COUNT_MAX = 10_000
-_SHOWN_BYTES_MAX = 64 << 20
+SHOWN_BYTES_MAX = 64 << 20
 """Limit of the bodies in one response, beyond the first ones."""
 _AT_FIRST = 16
 
@@ -42,7 +42,7 @@ def _peeked(queue: Queue, count: int) -> list[PeekedMessage]:
     while True:
         found = queue.peek(wanted)
         size = sum(len(one.payload) for one in found)
-        if wanted >= count or len(found) < wanted or size * 4 > _SHOWN_BYTES_MAX:
+        if wanted >= count or len(found) < wanted or size * 4 > SHOWN_BYTES_MAX:
             return found
         wanted = min(count, wanted * 4)
 
@@ -81,6 +81,7 @@ def put(call: Call) -> Reply[PutResult]:
         count={"type": "integer", "minimum": 1},
         lease=said(NUMBER, "Seconds; the queue's lease by default."),
         wait=said(NUMBER, f"Seconds, up to {_WAIT_MAX_S:g}."),
+        most_bytes=said(WHOLE, "Lease no more once their payloads have so many bytes; not for messages waited for."),
     ),
 )
 async def lease(call: Call) -> LeasedMessages:
@@ -91,6 +92,7 @@ async def lease(call: Call) -> LeasedMessages:
         raise InvalidArgument(f"count is {count}: it must be from 1 to {_COUNT_MAX}")
     if not 0 <= wait <= _WAIT_MAX_S:
         raise InvalidArgument(f"wait is {wait}: it must be from 0 to {_WAIT_MAX_S:g} seconds")
+    most_bytes = min(call.field("most_bytes", int, SHOWN_BYTES_MAX), SHOWN_BYTES_MAX)
     known = call.site.polls
     if call.site.stopping:
         raise Closed("the server is stopping: try again when it is back")
@@ -99,9 +101,7 @@ async def lease(call: Call) -> LeasedMessages:
         for gone in [one for one in known if one.closed]:
             del known[gone]
         polls = known[queue] = AsyncLeases(queue)
-    taken = await polls.lease(
-        count, lease=call.field("lease", (int, float), None), wait=wait, most_bytes=_SHOWN_BYTES_MAX
-    )
+    taken = await polls.lease(count, lease=call.field("lease", (int, float), None), wait=wait, most_bytes=most_bytes)
     return {"messages": [message_json(one) for one in taken]}
 
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 from holdfast.base.clock import SystemClock
@@ -15,6 +16,7 @@ from holdfast.web.api.response_types import QueueRow, QueueSettingsJson
 from holdfast.web.api.schemas import plain
 from holdfast.web.auth import Caller
 from holdfast.web.context import ServerContext
+from holdfast.web.queue_snapshot import counts_of, snapshot_of
 from holdfast.web.response_types import Page
 from holdfast.web.routes import Call
 
@@ -38,7 +40,7 @@ _SORTED_BY = (
     ),
     *("consumers", "state", "memory", "log", "durable", "exclusive", "auto_delete", "in_broker"),
 )
-_FRESH_S = 2.0
+FRESH_S = 2.0
 
 
 class Found(NamedTuple):
@@ -62,7 +64,7 @@ class _Others:
         with self._guard:
             now = self._clock.monotonic()
             looked, found = self._looked.get(site, (float("-inf"), []))
-            if now - looked > _FRESH_S:
+            if now - looked > FRESH_S:
                 known = site.broker.by_store_name
                 names = [name for name in site.store.queues() if name not in known and "\x1f" not in name]
                 found = [
@@ -95,28 +97,26 @@ def _may_see(site: ServerContext, who: Caller, vhost: str) -> bool:
 def light_row(site: ServerContext, found: Found) -> dict[str, Any]:
     """Return a queue's row with the fields that are cheap: counts and rates."""
     vhost, name, queue, broker_queue = found
-    try:
-        counts = queue.counts()
-        rates = queue.rates()
-        state = "paused" if queue.paused else site.broker.memory.state(queue).replace("normal", "running")
-    except HoldfastError:
+    now = snapshot_of(queue, broker_queue)
+    if now.closed:
         return {"vhost": vhost, "name": name, "state": "closed", "ready": 0, "delayed": 0, "leased": 0, "moving": 0}
+    state = "paused" if now.paused else site.broker.memory.state(queue).replace("normal", "running")
     definition = broker_queue.definition if broker_queue is not None else None
     return {
         "vhost": vhost,
         "name": name,
         "log": queue.log.name,
-        "ready": counts.ready,
-        "delayed": counts.delayed,
-        "leased": counts.leased,
-        "moving": counts.moving,
-        "put_rate": rates.put,
-        "lease_rate": rates.lease,
-        "ack_rate": rates.ack,
-        "consumers": len(broker_queue.consumers) if broker_queue is not None else 0,
+        "ready": now.ready,
+        "delayed": now.delayed,
+        "leased": now.leased,
+        "moving": now.moving,
+        "put_rate": now.flow.put_rate,
+        "lease_rate": now.flow.deliver_rate,
+        "ack_rate": now.flow.ack_rate,
+        "consumers": now.consumers,
         "dead_letters_dropped": broker_queue.dead_letters_dropped if broker_queue is not None else 0,
         "state": state,
-        "memory": queue.cached_bytes,
+        "memory": now.memory,
         "durable": definition.durable if definition is not None else True,
         "exclusive": definition.exclusive if definition is not None else False,
         "auto_delete": definition.auto_delete if definition is not None else False,
@@ -169,22 +169,26 @@ def page_of(call: Call) -> Page[QueueRow]:
     return paged(call, found, total, lambda one: row(site, one))
 
 
-_RATES = {"put_rate": "put", "lease_rate": "lease", "ack_rate": "ack"}
+_IN_SNAPSHOT = {
+    "consumers": attrgetter("consumers"),
+    "memory": attrgetter("memory"),
+    "put_rate": attrgetter("flow.put_rate"),
+    "lease_rate": attrgetter("flow.deliver_rate"),
+    "ack_rate": attrgetter("flow.ack_rate"),
+}
 
 
 def _value(site: ServerContext, found: Found, sort: str, ages: Mapping[Queue, float] | None) -> Any:
     """Return the sort key of a queue, and compute no more than that."""
     if sort in ("name", "vhost"):
         return getattr(found, sort)
-    if sort == "consumers":
-        return len(found.broker_queue.consumers) if found.broker_queue is not None else 0
+    if sort in Counts.__annotations__:
+        return getattr(counts_of(found.queue), sort)
+    if sort in _IN_SNAPSHOT:
+        return _IN_SNAPSHOT[sort](snapshot_of(found.queue, found.broker_queue))
     try:
-        if sort in Counts._fields:
-            return getattr(found.queue.counts(), sort)
-        if sort in _RATES:
-            return getattr(found.queue.rates(), _RATES[sort])
         if sort == "lag":
-            return shown_lag(found.queue.counts().ready, place_now(found.queue)[1])
+            return shown_lag(counts_of(found.queue).ready, place_now(found.queue)[1])
         if sort == "oldest_age":
             return row(site, found)["oldest_age"] if ages is None else ages.get(found.queue)
     except HoldfastError:  # it was closed meanwhile
@@ -198,7 +202,7 @@ def place_now(queue: Queue) -> tuple[int, int]:
     Reads without the queue's lock first, and with it only if something changes meanwhile.
     """
     try:
-        floor = queue.queue_state.floor()
+        floor = queue.inspect.floor()
     except (RuntimeError, ValueError):  # the state changed during the iteration
         lag = queue.stats().lag
         return max(0, queue.log.end - lag), lag

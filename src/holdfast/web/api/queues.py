@@ -4,14 +4,18 @@ import contextlib
 from dataclasses import asdict
 from typing import Any, cast
 
-from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.units import iso_time
 from holdfast.broker.dead_letter_browser import dead_letter_targets
 from holdfast.broker.definitions import check_arguments
 from holdfast.broker.permissions import Operation
 from holdfast.broker.queue_dispatcher import BrokerQueue
+from holdfast.broker.store_names import check_new_name, check_reserved, name_in_store, stripped
 from holdfast.broker.users import Kind
-from holdfast.queue import LeaseInfo, Queue
+from holdfast.broker.vhost import log_options
+from holdfast.queue import LeaseInfo, Queue, QueueSettings
+from holdfast.queue.dead_letter_forwarder import is_forwarded
+from holdfast.queue.settings import asdict_shallow, from_json
 from holdfast.web.api.pagination import PAGING
 from holdfast.web.api.queue_summary import Found, all_queues, page_of, row, settings_json, shown_lag
 from holdfast.web.api.response_types import (
@@ -29,7 +33,8 @@ from holdfast.web.api.response_types import (
     Seeked,
     ShownQueueStats,
 )
-from holdfast.web.api.schemas import BODY_MAX, instant, message_json, moments, plain
+from holdfast.web.api.schemas import BODY_MAX, QUEUE_SETTINGS, instant, message_json, moments, plain
+from holdfast.web.context import ServerContext
 from holdfast.web.request_schema import FLAG, TEXT, body, said
 from holdfast.web.response_types import Page
 from holdfast.web.responses import ResourceLocked
@@ -88,6 +93,7 @@ def queues(call: Call) -> Page[QueueRow]:
         vhost=TEXT,
         name=TEXT,
         arguments={"type": "object", "description": "Arguments of AMQP, such as x-message-ttl and x-max-length."},
+        settings=said(QUEUE_SETTINGS, "Settings of Holdfast, instead of arguments; an existing queue must have them."),
     ),
     status=201,
 )
@@ -108,12 +114,56 @@ def declare(call: Call) -> Reply[QueueRow]:
         call.may(Operation.EXCHANGE_PUBLISH, dead, vhost=vhost)
     if not name:
         raise InvalidArgument("a queue needs a name")
-    broker_queue = call.site.on_broker(
-        lambda: host.declare_queue(
+    settings = _settings_in(call, vhost, name)
+
+    def declare() -> BrokerQueue:
+        if settings:
+            _make_with_settings(call.site, vhost, name, settings)
+        return host.declare_queue(
             name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, passive=False, owner=call.site
         )
-    )
+
+    broker_queue = call.site.on_broker(declare)
     return Reply(row(call.site, Found(vhost, name, broker_queue.queue, broker_queue)), 201)
+
+
+def _settings_in(call: Call, vhost: str, name: str) -> dict[str, Any]:
+    """Return the settings of the queue to declare, checked with the caller's permission for its dead letters."""
+    settings = from_json(call.field("settings", dict, {}))
+    if not settings:
+        return {}
+    if call.field("arguments", dict, {}):
+        raise InvalidArgument("send either arguments or settings")
+    check_reserved(name)
+    check_new_name("queue", name)
+    if isinstance(dead := settings.get("dead_letter"), str):
+        check_reserved(dead)
+        if is_forwarded(dead):
+            raise InvalidArgument(f"dead_letter must be the name of a queue, not {dead!r}")
+        settings["dead_letter"] = name_in_store(vhost, dead)
+    target = QueueSettings.of(name_in_store(vhost, name), settings).dead_letter
+    if target is not None:  # else messages would reach a queue that the caller may not write to
+        call.may(Operation.QUEUE_TAKE, name, vhost=vhost)
+        call.may(Operation.QUEUE_PUT, call.site.names_of(target)[1], vhost=vhost)
+    return settings
+
+
+def _make_with_settings(site: ServerContext, vhost: str, name: str, settings: dict[str, Any]) -> None:
+    """Create a queue as a program would, with the library's defaults; raise if it exists with other settings."""
+    stored = name_in_store(vhost, stripped(name))
+    try:
+        queue, _ = site.queue(vhost, stripped(name))
+    except NotFound:
+        site.store.queue(stored, **settings, **log_options(site.broker.memory.limits))
+        return
+    present = asdict_shallow(queue.settings)
+    wanted = asdict_shallow(QueueSettings.of(stored, {**present, **settings}))
+    for one in settings:
+        if wanted[one] != present[one]:
+            raise InvalidArgument(
+                f"the queue {name!r} has {one}={present[one]!r}, not {wanted[one]!r}: leave the setting out, or delete "
+                "the queue first"
+            )
 
 
 @queue_routes.get(ONE, needs=Needs.USER, says="Show one queue: statistics, settings, consumers and bindings.")
@@ -130,6 +180,7 @@ def one_queue(call: Call) -> QueueDetail:
     allowed = call.site.broker.users.allowed
     stats = queue.stats()
     dead = queue.settings.dead_letter
+    label = None if dead is None or is_forwarded(dead) else call.site.names_of(dead)[1]
     known = {} if broker_queue is None else call.site.on_broker(lambda: _of_broker(call, broker_queue))
     times = moments(next_due=stats.next_due, checkpoint_failing_since=stats.checkpoint_failing_since)
     detail: dict[str, Any] = {
@@ -138,8 +189,8 @@ def one_queue(call: Call) -> QueueDetail:
         "may": {kind: allowed(call.who.name, vhost, kind, name) for kind in _KINDS},
         "stats": ShownQueueStats(**{**asdict(stats), "lag": shown_lag(stats.ready, stats.lag), **times}),
         "put_total": queue.log.end,
-        "settings": settings_json(queue),
-        "dead_letter": None if dead is None or ":" in dead else {"vhost": vhost, "name": dead},
+        "settings": {**settings_json(queue), "dead_letter": label or dead},
+        "dead_letter": None if label is None else {"vhost": vhost, "name": label},
         "dead_letter_queues": [],
         "consumers_detail": [],
         "bindings": [],
@@ -223,17 +274,21 @@ def resume(call: Call) -> Paused:
     ONE + "/leases",
     needs=Needs.USER,
     says="List the leases of a queue, with their messages and expiry.",
-    query={"count": "Number of leases, 1000 by default."},
+    query={
+        "count": "Number of leases, 1000 by default.",
+        "ids": "Number of ids of each lease, 100 by default; 0: all.",
+    },
 )
 def leases(call: Call) -> Leases:
     """Return the leases, oldest first."""
     queue, _ = queue_of(call)
+    shown = call.number("ids", _IDS_SHOWN) or None
     return {
         "leases": [
             {
                 "lease": one.id,
                 "count": len(one.ids),
-                "ids": list(one.ids[:_IDS_SHOWN]),
+                "ids": list(one.ids[:shown]),
                 "since_at": one.since,
                 "since_time": iso_time(one.since),
                 "expires_at": one.expires_at,
@@ -250,7 +305,12 @@ def _is_endless(lease: LeaseInfo) -> bool:
     return lease.expires_at - lease.since >= _ENDLESS_NS
 
 
-@queue_routes.delete(ONE + "/leases/{lease}", needs=Needs.USER, says="Revoke a lease: its messages are ready again.")
+@queue_routes.delete(
+    ONE + "/leases/{lease}",
+    needs=Needs.USER,
+    says="Revoke a lease: its messages are ready again.",
+    query={"reason": "The reason, which is shown with dead letters after the name of the user."},
+)
 def void_lease(call: Call) -> Returned:
     """Revoke a lease: its messages are ready again, and its holder has lost them; return how many.
 
@@ -262,7 +322,8 @@ def void_lease(call: Call) -> Returned:
         raise InvalidArgument(
             "the queue has AMQP consumers, whose leases end with their channel: close the channel or the connection"
         )
-    return {"returned": queue.void_lease(lease, f"lease revoked by {call.who.name}")}
+    reason = f": {why}" if (why := call.query.get("reason")) else ""
+    return {"returned": queue.void_lease(lease, f"lease revoked by {call.who.name}{reason}")}
 
 
 @queue_routes.get(

@@ -468,7 +468,7 @@ class Paused(TypedDict):
 
 
 class LeaseJson(TypedDict):
-    """A lease; `ids` has at most 100 messages of it."""
+    """A lease; `ids` has the first messages of it, `count` is the number of all."""
 
     lease: int
     count: int
@@ -674,6 +674,13 @@ class LogSettingsJson(TypedDict):
     """Settings of an open log."""
 
     flush: str
+    flush_bytes: int
+    flush_interval: Seconds
+    roll_bytes: int | None
+    roll_interval: Seconds | None
+    roll_records: int | None
+    index_interval: int
+    verify_on_open: bool
     max_message: int
     compression: str | None
     retention: RetentionJson | None

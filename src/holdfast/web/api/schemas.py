@@ -14,13 +14,14 @@ from holdfast.broker.message import EXCHANGE, PROPERTIES, content_of
 from holdfast.log.record import HeaderValue, Message
 from holdfast.queue import Delivery, PeekedMessage
 from holdfast.web.api.response_types import LeasedJson, PeekedJson
-from holdfast.web.request_schema import BYTES, NUMBER, TEXT, WHOLE, body, said
+from holdfast.web.request_schema import BYTES, FLAG, NUMBER, TEXT, WHOLE, body, said
 from holdfast.web.routes import Call
 
 __all__ = [
     "BODY_MAX",
     "HELD",
     "MESSAGE",
+    "QUEUE_SETTINGS",
     "RECORD",
     "as_json",
     "instant",
@@ -58,6 +59,23 @@ MESSAGE = body(
     dedup=said(BYTES, "Deduplication id: a second message with it is not stored."),
 )
 """Schema of a message to put into a queue."""
+QUEUE_SETTINGS = body(
+    lease=said(NUMBER, "Seconds that a delivery is leased to its consumer."),
+    max_attempts=said({"type": ["integer", "null"]}, "Deliveries before a message is dead-lettered; null: no limit."),
+    backoff=body(base=NUMBER, cap=NUMBER, factor=NUMBER),
+    dead_letter=said({"type": ["string", "null"]}, "The queue for dead letters; null: failed messages are dropped."),
+    dedup_window=said(NUMBER, "Seconds that a deduplication id is recognised."),
+    dedup_limit=said(WHOLE, "The most deduplication ids that are kept."),
+    starvation=said({"type": ["number", "null"]}, "Seconds after which a message precedes higher priorities."),
+    ttl=said({"type": ["number", "null"]}, "Seconds that a message may wait to be delivered; null: forever."),
+    expired=said(TEXT, "What happens to an expired message: `drop` or `dead-letter`."),
+    max_length={"type": ["integer", "null"], "minimum": 1},
+    max_bytes={"type": ["integer", "null"], "minimum": 1},
+    overflow=said(TEXT, "When the queue is full: `drop-head`, `dead-letter` or `reject`."),
+    history=said(NUMBER, "Seconds that acknowledged messages are kept."),
+    shorten_history=said(FLAG, "Whether they are dropped earlier if the disk is full."),
+)
+"""Schema of the settings of a queue; that of its log cannot be chosen over HTTP."""
 _DIGITS_MAX = 20
 
 
@@ -76,15 +94,15 @@ def as_json(thing: Body, most: int | None = None) -> dict[str, Any]:
     if PROPERTIES in thing.headers or EXCHANGE in thing.headers:
         content = content_of(thing.key, thing.headers, "")
         try:
-            properties = decode_properties(content.raw)._asdict()
+            properties = decode_properties(content.raw).present()
         except MalformedField:
             return form
-        headers = properties.pop("headers") or {}
+        headers = properties.pop("headers", {})
         form |= {
             "headers": plain(headers),
             "exchange": content.exchange,
             "routing_key": content.routing_key,
-            "properties": {name: plain(value) for name, value in properties.items() if value is not None},
+            "properties": {name: plain(value) for name, value in properties.items()},
         }
     return form
 

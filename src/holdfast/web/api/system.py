@@ -105,6 +105,8 @@ def doctor(call: Call) -> Doctor:
         "to",
         to=said(TEXT, "A path below a folder of the setting allowed_paths."),
         copy=said(FLAG, "true: copy files instead of linking them."),
+        base=said(TEXT, "The earlier backup to share files with, below such a folder; the newest one by default."),
+        incremental=said(FLAG, "false: share no files with earlier backups."),
     ),
 )
 def backup(call: Call) -> BackupResult:
@@ -115,5 +117,11 @@ def backup(call: Call) -> BackupResult:
     to = call.site.paths.check(call.field("to", str), "the folder of the backup")
     if to.is_relative_to(call.site.store.path.resolve()):
         raise InvalidArgument("a backup must not be inside of the store")
-    report = call.site.store.backup(to, copy=call.field("copy", bool, False))
+    base = call.field("base", str, None)
+    report = call.site.store.backup(
+        to,
+        base=None if base is None else call.site.paths.check(base, "the base of the backup"),
+        incremental=call.field("incremental", bool, True),
+        copy=call.field("copy", bool, False),
+    )
     return cast("BackupResult", {**asdict(report), "path": str(report.path)})

@@ -47,6 +47,10 @@ _RECORD = _ONE + "/records/{key}"
 _LIMIT_MAX = 10_000
 _VERSIONS_MAX = 1000
 _DIGITS_MAX = 30
+_START = {
+    "start": "The key of the record to begin with, in base64url.",
+    "include_start": "false: begin behind that record.",
+}
 _opening = threading.Lock()
 
 
@@ -81,8 +85,13 @@ def _names(text: str | None) -> list[str] | None:
     return [one.strip() for one in text.split(",") if one.strip()] if text else None
 
 
-def _may_scan(call: Call) -> bool:
-    return call.query.get("allow_table_scan", "true") != "false"
+def _is_not_false(call: Call, name: str) -> bool:
+    """Return a boolean of the query that is true by default."""
+    return call.query.get(name, "true") != "false"
+
+
+def _start(call: Call) -> bytes | None:
+    return _key(text) if (text := call.query.get("start")) else None
 
 
 def _where(call: Call, table: Table[Any]) -> Any:
@@ -98,7 +107,7 @@ def _where(call: Call, table: Table[Any]) -> Any:
 
 def _figures(table: Table[Any]) -> TableJson:
     live, deleted = table.counts()
-    last, spec = table.last_version, table.spec
+    last, spec = table.last_version, table.model.__spec__
     return {
         "name": table.name,
         "id": spec.id,
@@ -156,6 +165,7 @@ def one_table(call: Call) -> TableDetail:
         "where": "A filter, such as name == 'Ada' and tags contains 'vip'.",
         "order": "Fields, separated by commas; - before a field: descending.",
         "limit": "Number of records, 100 by default.",
+        **_START,
         "cursor": "Continue here: `next` of the previous response.",
         "as_of": "A version or a time.",
         "select": "Fields, separated by commas.",
@@ -172,11 +182,13 @@ def records(call: Call) -> Records:
         _where(call, table),
         order=_names(call.query.get("order")),
         limit=call.number("limit", 100, most=_LIMIT_MAX, least=1),
+        start=_start(call),
+        include_start=_is_not_false(call, "include_start"),
         cursor=call.query.get("cursor") or None,
         as_of=_point(call.query.get("as_of")),
         include_deleted=call.flag("include_deleted"),
         select=_names(call.query.get("select")),
-        allow_table_scan=_may_scan(call),
+        allow_table_scan=_is_not_false(call, "allow_table_scan"),
     )
     if explain:
         return {"explain": scan.explain(), "plan": {what: json_of(one) for what, one in scan.plan.describe().items()}}
@@ -249,8 +261,10 @@ def history(call: Call) -> RecordHistory:
         "to": "Only changes up to this version or time.",
         "max_versions": "Versions per record, 1 by default.",
         "select": "Fields, separated by commas.",
+        "order": "Fields, separated by commas; - before a field: descending. Not with keys.",
         "limit": "Number of records, 100 by default.",
-        "include_deleted": "true: include softly deleted records.",
+        **_START,
+        "include_deleted": "true: include softly deleted records. With keys, false: leave them out.",
         "allow_table_scan": "false: reject a filter that no index supports.",
     },
 )
@@ -265,9 +279,12 @@ def changes(call: Call) -> Changes:
         to_version=_point(call.query.get("to")),
         max_versions=call.number("max_versions", 1, most=_VERSIONS_MAX, least=1),
         select=_names(call.query.get("select")),
+        order=_names(call.query.get("order")),
         limit=call.number("limit", 100, most=_LIMIT_MAX, least=1),
-        include_deleted=keys is not None or call.flag("include_deleted"),
-        allow_table_scan=_may_scan(call),
+        start=_start(call),
+        include_start=_is_not_false(call, "include_start"),
+        include_deleted=call.flag("include_deleted") if "include_deleted" in call.query else keys is not None,
+        allow_table_scan=_is_not_false(call, "allow_table_scan"),
     )
     return {"records": cast("list[RecordChangesJson]", [changes_json(one) for one in found])}
 

@@ -23,8 +23,8 @@ function settingOf(label, value) {
       .filter(([, each]) => each !== null)
       .map(([name, each]) => `${name.replaceAll("_", " ")} ${settingOf(name, each)}`)
       .join(", ");
-  if (label === "max_age") return duration(value);
-  return label === "max_message" || label === "max_bytes" ? bytes(value) : plain(value);
+  if (["max_age", "flush_interval", "roll_interval"].includes(label)) return duration(value);
+  return label === "max_message" || label.endsWith("_bytes") ? bytes(value) : plain(value);
 }
 
 function bar(segments, stats, tailers) {

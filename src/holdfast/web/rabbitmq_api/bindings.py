@@ -39,7 +39,7 @@ def chosen(bindings: list[Binding], key: str) -> Binding | None:
 
 def _all(host: str, queues: list[str], bindings: list[Binding]) -> list[Binding]:
     """Return all bindings in order, after the implicit ones of the default exchange."""
-    found = sorted(bindings, key=lambda one: (one.source, one.kind, one.destination, one.routing_key))
+    found = sorted(bindings, key=lambda one: (one.source, one.destination_kind, one.destination, one.routing_key))
     return [*(default_binding(host, queue) for queue in sorted(queues)), *found]
 
 

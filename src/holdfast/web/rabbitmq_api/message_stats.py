@@ -3,40 +3,13 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
-from holdfast.base.errors import HoldfastError
 from holdfast.broker.exchange_stats import Traffic
 from holdfast.queue import Queue
+from holdfast.web.queue_snapshot import Flow, snapshot_of
 from holdfast.web.rabbitmq_api.response_types import MessageStats, QueueTotals
 from holdfast.web.rabbitmq_api.serializers import rate
 
-__all__ = ["Flow", "Totals", "exchange_stats", "flow_of", "message_stats", "totals_of", "unroutable"]
-
-
-class Flow(NamedTuple):
-    """Counts of messages through a queue since it was created, and their present rates a second.
-
-    `put` is the end of the queue's log.
-    """
-
-    put: int = 0
-    delivered: int = 0
-    acked: int = 0
-    returned: int = 0
-    put_rate: float = 0.0
-    deliver_rate: float = 0.0
-    ack_rate: float = 0.0
-
-    def plus(self, other: "Flow") -> "Flow":
-        """Return the sum of two flows."""
-        return Flow(
-            self.put + other.put,
-            self.delivered + other.delivered,
-            self.acked + other.acked,
-            self.returned + other.returned,
-            self.put_rate + other.put_rate,
-            self.deliver_rate + other.deliver_rate,
-            self.ack_rate + other.ack_rate,
-        )
+__all__ = ["Totals", "exchange_stats", "message_stats", "totals_of", "unroutable"]
 
 
 class Totals(NamedTuple):
@@ -60,25 +33,18 @@ class Totals(NamedTuple):
         }
 
 
-def flow_of(queue: Queue) -> Flow:
-    """Return the flow of a queue."""
-    totals, rates = queue.queue_state.totals, queue.rates()
-    return Flow(queue.log.end, totals.leased, totals.acked, totals.nacked + totals.expired, *rates)
-
-
 def totals_of(queues: Iterable[Queue]) -> Totals:
     """Return the totals of these queues; one that is deleted meanwhile is left out."""
     ready = unacked = delayed = 0
     flow = Flow()
     for queue in queues:
-        try:
-            counts = queue.counts()
-        except HoldfastError:  # it was deleted a moment ago
+        found = snapshot_of(queue, None)
+        if found.closed:
             continue
-        ready += counts.ready
-        unacked += counts.leased
-        delayed += counts.delayed
-        flow = flow.plus(flow_of(queue))
+        ready += found.ready
+        unacked += found.leased
+        delayed += found.delayed
+        flow = flow.plus(found.flow)
     return Totals(ready, unacked, delayed, flow)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.base.errors import InvalidArgument, QueueFull
 from holdfast.broker.amqp_values import MalformedField
-from holdfast.broker.basic_properties import Properties, decode_properties, encode_properties
+from holdfast.broker.basic_properties import PROPERTY_NAMES, Properties, decode_properties, encode_properties
 from holdfast.broker.errors import PreconditionFailed
 from holdfast.broker.message import Content, Instructions, content_of, instructions_in
 from holdfast.broker.permissions import Operation
@@ -32,7 +32,7 @@ _NUMBERS = frozenset(("delivery_mode", "priority", "timestamp"))
 def properties_in(fields: dict[str, Any]) -> Properties:
     """Parse the properties of a message from JSON; unknown ones are ignored, as in RabbitMQ."""
     known: dict[str, Any] = {}
-    for name in Properties._fields:
+    for name in PROPERTY_NAMES:
         value = fields.get(name)
         if value is None:
             continue
@@ -52,7 +52,7 @@ def message_row(
 ) -> GotMessage:
     """Return a message that was got, as RabbitMQ writes it. Text is truncated between two characters."""
     content = content_of(delivery.key, delivery.headers, queue)
-    properties = decode_properties(content.raw)._asdict()
+    properties = decode_properties(content.raw).present()
     body, text = delivery.payload, None
     if encoding == "auto":
         try:
@@ -67,7 +67,7 @@ def message_row(
         "exchange": content.exchange,
         "routing_key": content.routing_key,
         "message_count": left,
-        "properties": {name: plain(value) for name, value in properties.items() if value is not None},
+        "properties": {name: plain(value) for name, value in properties.items()},
         "payload": text if text is not None else base64.b64encode(body[:truncate]).decode(),
         "payload_encoding": "string" if text is not None else "base64",
     }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.connection_report import name_of
-from holdfast.base.errors import Closed, HoldfastError
+from holdfast.base.errors import HoldfastError
 from holdfast.broker.basic_properties import decode_properties
 from holdfast.broker.memory_alarm import MemoryMonitor
 from holdfast.broker.message import content_of
@@ -15,11 +15,21 @@ from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.topology import QueueDefinition
 from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.queue import Queue
-from holdfast.web.rabbitmq_api.message_stats import flow_of, message_stats
+from holdfast.web.queue_snapshot import counts_of, snapshot_of
+from holdfast.web.rabbitmq_api.message_stats import message_stats
 from holdfast.web.rabbitmq_api.response_types import QueueInfo
 from holdfast.web.rabbitmq_api.serializers import node_name, plain, rate
 
-__all__ = ["Entry", "Idleness", "basic_row", "counts_of", "entries_of", "head_timestamp", "queue_row", "totals_row"]
+__all__ = [
+    "Entry",
+    "Idleness",
+    "basic_row",
+    "entries_of",
+    "head_timestamp",
+    "queue_row",
+    "totals_row",
+    "waiting_and_held",
+]
 
 
 class Entry(NamedTuple):
@@ -38,7 +48,7 @@ class Idleness:
 
     def since(self, queue: Queue) -> str:
         """Return the time since which the queue is idle, as RabbitMQ writes it."""
-        totals = queue.queue_state.totals
+        totals = queue.inspect.totals
         now = (queue.log.end, totals.leased, totals.acked, totals.nacked)
         seen = self._seen.get(queue)
         if seen is None or seen[0] != now:
@@ -73,7 +83,7 @@ def basic_row(entry: Entry) -> QueueInfo:
 
 def totals_row(entry: Entry) -> QueueInfo:
     """Return `basic_row`, with message counts."""
-    ready, unacked, _ = counts_of(entry.broker_queue)
+    ready, unacked = waiting_and_held(entry)
     return {
         **basic_row(entry),
         "messages": ready + unacked,
@@ -88,9 +98,8 @@ def queue_row(entry: Entry, idleness: Idleness) -> QueueInfo:
     if broker_queue is None:
         return basic_row(entry)
     queue, owner = broker_queue.queue, entry.definition.owner
-    ready, unacked, delayed = counts_of(broker_queue)
-    flow = flow_of(queue)
-    cached = queue.cached_bytes
+    now = snapshot_of(queue, broker_queue)
+    ready, unacked, flow, cached = now.ready, now.leased, now.flow, now.memory
     mean = _mean_bytes(queue)
     in_memory = min(ready + unacked, cached // mean) if mean else ready + unacked
     kept = entry.definition.kept
@@ -105,9 +114,9 @@ def queue_row(entry: Entry, idleness: Idleness) -> QueueInfo:
             "next_seq_id": flow.put,
             "version": 1,
         },
-        "consumer_capacity": 1.0 if broker_queue.consumers and not ready else 0,
-        "consumer_utilisation": 1.0 if broker_queue.consumers and not ready else 0,
-        "consumers": len(broker_queue.consumers),
+        "consumer_capacity": 1.0 if now.consumers and not ready else 0,
+        "consumer_utilisation": 1.0 if now.consumers and not ready else 0,
+        "consumers": now.consumers,
         "effective_policy_definition": {},
         "exclusive_consumer_tag": exclusive.tag if exclusive is not None else None,
         "head_message_timestamp": None,
@@ -120,7 +129,7 @@ def queue_row(entry: Entry, idleness: Idleness) -> QueueInfo:
         "message_bytes_ready": mean * ready,
         "message_bytes_unacknowledged": mean * unacked,
         "messages": ready + unacked,
-        "messages_delayed": delayed,
+        "messages_delayed": now.delayed,
         "messages_details": rate(flow.put_rate - flow.ack_rate),
         "messages_paged_out": ready + unacked - in_memory,
         "messages_persistent": ready + unacked if kept else 0,
@@ -155,20 +164,17 @@ def head_timestamp(broker_queue: BrokerQueue) -> int | None:
         return None
 
 
-def counts_of(broker_queue: BrokerQueue | None) -> tuple[int, int, int]:
-    """Return how many messages are ready, unacknowledged and delayed; zeros if the queue is not open."""
-    if broker_queue is None:
-        return 0, 0, 0
-    try:
-        counts = broker_queue.queue.counts()
-    except Closed:  # it was deleted a moment ago
-        return 0, 0, 0
-    return counts.ready, counts.leased, counts.delayed
+def waiting_and_held(entry: Entry) -> tuple[int, int]:
+    """Return how many messages are ready and unacknowledged; zeros if the queue is not open."""
+    if entry.broker_queue is None:
+        return 0, 0
+    counts = counts_of(entry.broker_queue.queue)
+    return counts.ready, counts.leased
 
 
 def _mean_bytes(queue: Queue) -> int:
     """Return an estimate of a message's size: the log's bytes over its records, as queues do not weigh messages."""
-    segments = queue.log.kept_segments()
+    segments = queue.log.reader.segments()
     records = queue.log.end - segments[0].base if segments else 0
     return sum(segment.limit for segment in segments) // records if records > 0 else 0
 

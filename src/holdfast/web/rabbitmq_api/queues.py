@@ -11,11 +11,11 @@ from holdfast.web.rabbitmq_api.queue_serializer import (
     Entry,
     Idleness,
     basic_row,
-    counts_of,
     entries_of,
     head_timestamp,
     queue_row,
     totals_row,
+    waiting_and_held,
 )
 from holdfast.web.rabbitmq_api.response_types import BindingRow, Listing, QueueInfo
 from holdfast.web.rabbitmq_api.serializers import binding_row, consumer_row, default_binding
@@ -30,9 +30,9 @@ _QUICK: dict[str, Any] = {
     "vhost": lambda entry: entry.definition.vhost,
     "consumers": lambda entry: len(entry.broker_queue.consumers) if entry.broker_queue is not None else 0,
     "durable": lambda entry: entry.definition.durable,
-    "messages": lambda entry: sum(counts_of(entry.broker_queue)[:2]),
-    "messages_ready": lambda entry: counts_of(entry.broker_queue)[0],
-    "messages_unacknowledged": lambda entry: counts_of(entry.broker_queue)[1],
+    "messages": lambda entry: sum(waiting_and_held(entry)),
+    "messages_ready": lambda entry: waiting_and_held(entry)[0],
+    "messages_unacknowledged": lambda entry: waiting_and_held(entry)[1],
 }
 """Columns that can be computed without a whole row."""
 _QUERY = {

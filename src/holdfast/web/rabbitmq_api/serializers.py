@@ -115,7 +115,7 @@ def binding_row(binding: Binding) -> BindingRow:
         "source": binding.source,
         "vhost": binding.vhost,
         "destination": binding.destination,
-        "destination_type": binding.kind,
+        "destination_type": binding.destination_kind,
         "routing_key": binding.routing_key,
         "arguments": plain(binding.arguments),
         "properties_key": properties_key(binding),

@@ -17,10 +17,10 @@ from holdfast.spark.pipelines.report.formatting import (
     short,
     span,
 )
-from holdfast.spark.pipelines.report.page import Card, Example, Page, Plot, Reason, Section, write
+from holdfast.spark.pipelines.report.page import Card, Example, Page, Plot, Reason, Section
 from holdfast.spark.pipelines.report.plots import Series, bars, rates, strip
 
-__all__ = ["blame", "deadletters_page", "shown_reasons", "write_deadletters"]
+__all__ = ["blame", "deadletters_page", "shown_reasons"]
 
 Row = dict[str, Any]
 
@@ -37,17 +37,6 @@ _NOTES = (
     ("per hour", "over the whole period of this page"),
     ("dead", "messages that were dead-lettered or dropped for this reason"),
 )
-
-
-def write_deadletters(
-    path: str,
-    reasons: Sequence[Row],
-    totals: dict[str, int],
-    extent: Span | None,
-    times: Sequence[tuple[int, int, int]],
-) -> None:
-    """Write the page."""
-    write(path, deadletters_page(reasons, totals, extent, times))
 
 
 def _headline(totals: dict[str, int], by_text: dict[str, int]) -> str:

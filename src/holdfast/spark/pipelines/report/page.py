@@ -4,7 +4,6 @@ Without scripts, external fonts or external images: it can be mailed, printed an
 text from users, and a policy in the page's head forbids browsers to load or run anything.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -120,8 +119,5 @@ def render(page: Page) -> str:
 
 
 def write(path: str, page: Page) -> None:
-    """Write the report atomically."""
-    target = Path(path)
-    temporary = target.with_name(target.name + ".new")
-    temporary.write_text(render(page), encoding="utf-8", errors="replace")
-    os.replace(temporary, target)  # noqa: PTH105 - says that it is atomic
+    """Write the report into the folder of a run, which replaces that of the last run when it is complete."""
+    Path(path).write_text(render(page), encoding="utf-8", errors="replace")
