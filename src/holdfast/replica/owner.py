@@ -1,0 +1,269 @@
+"""Ownership of a replica: `owner.json` with an epoch, claimed and renewed by compare-and-swap; fencing."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from holdfast.base.bucket import Bucket, ObjectMissing
+from holdfast.base.checked_json import decode_checked, encode_checked
+from holdfast.base.clock import Clock
+from holdfast.base.errors import NewerFormat, ReplicaError, ReplicaFenced
+
+__all__ = ["OWNER", "Identity", "OwnerRecord", "Ownership", "Role", "read_owner"]
+
+logger = logging.getLogger("holdfast.replica")
+
+OWNER = "owner.json"
+FORMAT = 1
+TTL_S = 15.0
+RENEW_S = 5.0
+_MARGIN_S = 1.0
+"""The owner stops so much before its ttl is over, and others wait so much longer: clocks do not run equally fast."""
+_POLL_S = 1.0
+
+Role = Literal["none", "owner", "fenced"]
+"""`none`: the epoch is not claimed yet. `fenced`: another process has taken a higher epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who claims a replica."""
+
+    store: str
+    """The id of the store; a restored store keeps it only if it is of the newest moment."""
+    instance: str
+    """The id of the store's folder. A restored store has another one."""
+    place: str
+    """Host and path of the folder: a copied folder has another one."""
+    host: str
+    pid: int
+    nonce: str
+    """Random: one opening of the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRecord:
+    """The content of `owner.json`."""
+
+    store: str
+    epoch: int
+    nonce: str
+    instance: str
+    place: str
+    host: str
+    pid: int
+    ttl: float
+    count: int
+    """Grows with each renewal, so that equal etags mean that the owner did not renew."""
+    time: int
+    """Nanoseconds since 1970 by the clock of the owner: for people, never compared."""
+    last: str
+    """The key of the last manifest that the owner knew to be there; empty if there is none."""
+    released: bool = False
+    """Whether the owner has closed the store."""
+
+    def encode(self) -> bytes:
+        """Return the content of the object."""
+        return encode_checked({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def decode(cls, raw: bytes, where: str) -> "OwnerRecord":
+        """Return the record in an object. Raises `ReplicaError` if it is damaged."""
+        try:
+            content = decode_checked(raw)
+            if content.pop("format") > FORMAT:
+                raise NewerFormat(f"{where} was written by a newer Holdfast: update this one")
+            return cls(**{name: content[name] for name in cls.__dataclass_fields__})
+        except (ValueError, KeyError, TypeError) as error:
+            raise ReplicaError(
+                f"{where} is damaged. Make sure that no process ships to this replica, and delete the object"
+            ) from error
+
+
+def read_owner(bucket: Bucket) -> OwnerRecord | None:
+    """Return the last owner of a replica; None if it never had one."""
+    try:
+        return OwnerRecord.decode(bucket.get(OWNER).content, f"{bucket.url}/{OWNER}")
+    except ObjectMissing:
+        return None
+
+
+class Ownership:
+    """The claim of one open store to ship to a bucket. Files: the object `owner.json`.
+
+    `_guard` is held while the object is read or written, so also during requests. Times are those of the monotonic
+    clock of this process: those of other machines are never compared with it.
+    Invariant: `valid_until` is not later than the moment at which another process may take the next epoch.
+    """
+
+    def __init__(self, bucket: Bucket, clock: Clock, who: Identity, *, ttl: float = TTL_S) -> None:
+        self.role: Role = "none"
+        self.epoch = 0
+        self.last = ""
+        """The key of the last manifest, for the next renewal."""
+        self.valid_until = float("-inf")
+        self._bucket = bucket
+        self._clock = clock
+        self._who = who
+        self._ttl = ttl
+        self._renew_s = RENEW_S * ttl / TTL_S
+        self._record: OwnerRecord | None = None
+        self._etag = ""
+        self._certain = True
+        """Whether `_record` is what the object holds; not after an answer was lost."""
+        self._renewed_at = float("-inf")
+        self._guard = threading.Lock()
+
+    def claim(self, *, is_stopped: Callable[[], bool] = lambda: False) -> OwnerRecord | None:
+        """Take the next epoch; return the record of the owner before, None if there was none.
+
+        If another owner has not released the replica, this waits until it has not renewed for its ttl. It raises
+        `ReplicaFenced` as soon as the owner does renew, or once `is_stopped`; `ReplicaError` if the replica is that of
+        another store; and `ReplicaUnavailable`.
+        """
+        seen, seen_at = "", 0.0
+        before: OwnerRecord | None = None
+        while True:
+            with self._guard:
+                asked_at = self._clock.monotonic()
+                found, etag = self._read()
+                if found is not None and found.nonce == self._who.nonce:  # the answer to our claim was lost
+                    self._take(found, etag, asked_at if self._record is None else self._renewed_at)
+                    return before
+                before = found
+                if found is None or self._may_take(found):
+                    if self._try(found, etag):
+                        return found
+                    continue
+                now = self._clock.monotonic()
+                if seen and etag != seen:
+                    raise self._refused(found, "it has renewed its claim while this one waited")
+                if not seen:
+                    seen, seen_at = etag, now
+                left = seen_at + found.ttl + _MARGIN_S - now
+                if left <= 0:
+                    logger.warning("replica taken over: url=%s epoch=%d", self._bucket.url, found.epoch + 1)
+                    if self._try(found, etag):
+                        return found
+                    raise self._refused(found, "another process has taken it first")
+                if is_stopped():
+                    raise self._refused(found, "it may still be running")
+            self._clock.sleep(min(_POLL_S, max(left, 0.01)))
+
+    def renew_if_due(self) -> None:
+        """Renew the claim if it was not renewed for a third of its ttl. Raises `ReplicaFenced` if it is lost."""
+        if self.role == "owner" and self._clock.monotonic() - self._renewed_at >= self._renew_s:
+            self.renew()
+
+    def renew(self) -> None:
+        """Renew the claim. Raises `ReplicaFenced` if another process has taken it, and `ReplicaUnavailable`."""
+        with self._guard:
+            if self.role != "owner":
+                return
+            for _ in range(2):
+                if not self._certain:
+                    self._read_again()
+                assert self._record is not None
+                now = self._clock.monotonic()
+                record = replace(self._record, count=self._record.count + 1, time=self._clock.time_ns(), last=self.last)
+                self._certain = False
+                etag = self._bucket.compare_and_swap(OWNER, record.encode(), self._etag)
+                if etag is not None:
+                    self._take(record, etag, now)
+                    return
+            self._read_again()
+
+    def check(self) -> None:
+        """Raise `ReplicaFenced` unless this process owns the replica now."""
+        if self.role == "fenced":
+            raise self._lost()
+        if self.role != "owner" or self._clock.monotonic() >= self.valid_until:
+            raise ReplicaFenced(
+                f"{self._bucket.url}: the claim of this process could not be renewed for {self._ttl:g} s, so another "
+                "one may own the replica by now. Nothing is shipped until it is renewed"
+            )
+
+    def release(self) -> None:
+        """Let the next process take the replica at once. Raises `ReplicaError`."""
+        with self._guard:
+            if self.role != "owner" or self._record is None:
+                return
+            self.role = "none"
+            record = replace(
+                self._record, count=self._record.count + 1, time=self._clock.time_ns(), last=self.last, released=True
+            )
+            self._bucket.compare_and_swap(OWNER, record.encode(), self._etag)
+
+    def _read(self) -> tuple[OwnerRecord | None, str]:
+        try:
+            found = self._bucket.get(OWNER)
+        except ObjectMissing:
+            return None, ""
+        record = OwnerRecord.decode(found.content, f"{self._bucket.url}/{OWNER}")
+        if record.store != self._who.store:
+            raise ReplicaError(
+                f"{self._bucket.url} holds the replica of another store ({record.store}, last shipped by "
+                f"{record.place}; this store is {self._who.store}): choose another prefix for this store"
+            )
+        return record, found.etag
+
+    def _may_take(self, found: OwnerRecord) -> bool:
+        """Return whether the owner has ended: this process has the lock of the folder that it shipped."""
+        return found.released or (found.instance == self._who.instance and found.place == self._who.place)
+
+    def _try(self, found: OwnerRecord | None, etag: str) -> bool:
+        who, now = self._who, self._clock.monotonic()
+        record = OwnerRecord(
+            store=who.store,
+            epoch=1 if found is None else found.epoch + 1,
+            nonce=who.nonce,
+            instance=who.instance,
+            place=who.place,
+            host=who.host,
+            pid=who.pid,
+            ttl=self._ttl,
+            count=0,
+            time=self._clock.time_ns(),
+            last="" if found is None else found.last,
+        )
+        self._renewed_at, self._record = now, record  # if the answer is lost, this is when the claim began
+        content = record.encode()
+        done = (
+            self._bucket.put_if_absent(OWNER, content)
+            if found is None
+            else self._bucket.compare_and_swap(OWNER, content, etag)
+        )
+        if done is None:
+            return False  # it was changed meanwhile, perhaps by an earlier try of ours: it is read again
+        self._take(record, done, now)
+        return True
+
+    def _take(self, record: OwnerRecord, etag: str, since: float) -> None:
+        self._record, self._etag, self._certain = record, etag, True
+        self.role, self.epoch, self.last = "owner", record.epoch, self.last or record.last
+        self._renewed_at, self.valid_until = since, since + self._ttl - _MARGIN_S
+
+    def _read_again(self) -> None:
+        """Find out what the object holds after a renewal that may have had its effect."""
+        found, etag = self._read()
+        if found is None or found.nonce != self._who.nonce:
+            self.role = "fenced"
+            self._record = found
+            logger.error("replica lost to another owner: url=%s epoch=%d", self._bucket.url, self.epoch)
+            raise self._lost()
+        self._record, self._etag, self._certain = found, etag, True
+
+    def _lost(self) -> ReplicaFenced:
+        by = "it was deleted" if self._record is None else f"{self._record.place} has epoch {self._record.epoch}"
+        return ReplicaFenced(
+            f"{self._bucket.url}: this process has lost the replica ({OWNER}: {by}; ours was {self.epoch}). What it "
+            "has written since is on its own disk only. Stop it, and compare both stores before you use either"
+        )
+
+    def _refused(self, found: OwnerRecord, why: str) -> ReplicaFenced:
+        return ReplicaFenced(
+            f"{self._bucket.url} is owned by process {found.pid} of {found.place} (epoch {found.epoch}): {why}. Stop "
+            f"it first; if its machine is lost, try again {found.ttl:g} s after its end"
+        )

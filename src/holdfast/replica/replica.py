@@ -1,0 +1,446 @@
+"""The replica of an open store: claims it, ships about once a second, renews the claim, and says how far it is."""
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from holdfast.base.bucket import Bucket, ObjectMissing
+from holdfast.base.checked_json import read_checked, replace_checked
+from holdfast.base.errors import (
+    Closed,
+    Corrupt,
+    HoldfastError,
+    ReplicaError,
+    ReplicaUnavailable,
+    raised_by_handler,
+)
+from holdfast.base.files import Files
+from holdfast.base.metrics import Registry
+from holdfast.replica.counted_bucket import CountedBucket
+from holdfast.replica.garbage import KEEP_S, Collector
+from holdfast.replica.manifest import Manifest, Moment, list_moments, read_manifest
+from holdfast.replica.owner import Identity, Ownership
+from holdfast.replica.shipper import Progress, SegmentDropped, Shipped, Shipper
+from holdfast.replica.source import ReplicaSource
+from holdfast.replica.status import ReplicaStatus
+from holdfast.store_context import StoreContext
+
+__all__ = ["REPLICA_FILE", "Replica"]
+
+logger = logging.getLogger("holdfast.replica")
+
+REPLICA_FILE = "replica.json"
+"""The file of a store with its id; in a store that was shipped, also with the id of this folder."""
+_FORMAT = 1
+_INTERVAL_S = 1.0
+_MUCH = 8 << 20
+"""After a round that shipped so many bytes the next one begins at once."""
+_BACKOFF_S = 30.0
+_CUTS = 10
+"""How many cuts a round takes one after the other, if a queue or log is deleted between each cut and its upload."""
+_SAMPLE_S = 0.2
+_WORKERS = 8
+_CLOSING_S = 20.0
+"""How long closing a store waits for uploads to begin. What is left is shipped when it is next opened."""
+
+
+_Asked = tuple[Progress | None, "SimpleQueue[Exception | None]"]
+"""A call of `ship`: whom to tell of progress, and where to put the error of the round, None if it succeeded."""
+
+
+class Replica:
+    """Ships a store to a bucket. `store.replica` of a store that was opened with `replica=`.
+
+    Threads: `holdfast-replica` ships, `holdfast-replica-owner` renews the claim, and up to 8 upload; without
+    `background` there are none, and `tick` does their work. `_turn` is held during a round.
+    """
+
+    name = "replica"
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        shared: StoreContext,
+        source: ReplicaSource,
+        *,
+        keep: float = KEEP_S,
+    ) -> None:
+        from holdfast import __version__  # noqa: PLC0415 - a circular import
+
+        files, clock, path = shared.files, shared.clock, shared.path
+        background = shared.background.enabled
+        self.url = bucket.url
+        self._bucket = CountedBucket(bucket)
+        self._source = source
+        self._clock = clock
+        self._background = background
+        self._files = files
+        self._file = path / REPLICA_FILE
+        store, instance, self._known_epoch = _read_ids(files, self._file)
+        self._store, self._instance = store, instance
+        host = socket.gethostname()
+        who = Identity(store, instance, f"{host}:{path.absolute()}", host, os.getpid(), files.random_bytes(16).hex())
+        self._ownership = Ownership(self._bucket, clock, who)
+        self._collector = Collector(self._bucket, clock, self._ownership, keep=keep, pending=self._pending)
+        self._shipper = Shipper(
+            self._bucket,
+            files,
+            clock,
+            source,
+            self._ownership,
+            self._collector,
+            store=store,
+            version=__version__,
+            workers=_WORKERS if background else 0,
+        )
+        self._turn = threading.Lock()
+        self._shipped: Shipped | None = None
+        self._moment: Moment | None = None
+        self._began = clock.monotonic()
+        self._error: str | None = None
+        self._failing_since: int | None = None
+        self._resumed = False
+        self._due_at = clock.monotonic()
+        self._pause = _INTERVAL_S
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        """Set when the claim need not be renewed any more: after the last round."""
+        self._shipping: threading.Thread | None = None
+        self._renewing: threading.Thread | None = None
+        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        """Calls of `ship` that wait for a round of the thread; None wakes it."""
+        self._claim_error: str | None = None
+        """Why the last renewal failed; None if it did not."""
+        self._cleaning_error: str | None = None
+        """Why garbage could not be collected last; None if it could."""
+        self._sampled, self._sampled_until = self.status(), float("-inf")
+        self._register(shared.metrics)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The `extra` of log messages about it."""
+        return {"url": self.url}
+
+    def start(self) -> None:
+        """Claim the replica and find where to continue. If the bucket does not answer, that is tried again later.
+
+        Raises `ReplicaFenced` if another process owns it, and `ReplicaError` if the bucket cannot be used or has
+        records that the store lacks.
+        """
+        try:
+            self._begin()
+        except ReplicaUnavailable as error:  # the store must open without it: records wait on the local disk
+            self._note_error(error)
+        if self._background:
+            self._shipping = threading.Thread(target=self._run, name="holdfast-replica", daemon=True)
+            self._renewing = threading.Thread(target=self._keep_claim, name="holdfast-replica-owner", daemon=True)
+            self._shipping.start()
+            self._renewing.start()
+
+    def ship(self, progress: Progress | None = None) -> str:
+        """Return when all that was written before is in the bucket: the name of the moment that has it.
+
+        Raises `ReplicaError` if that is not possible now.
+        """
+        if self._stopping.is_set():
+            raise Closed("the store is closed: open it again")
+        if self._shipping is None:
+            with self._turn, self._noted():
+                self._round(progress)
+        else:
+            # By the thread: a signal handler that raises in this one must not cut off a sync or a request.
+            answer: SimpleQueue[Exception | None] = SimpleQueue()
+            self._asked.put((progress, answer))
+            if (problem := _answered(answer, self._shipping)) is not None:
+                raise problem
+        assert self._moment is not None
+        return self._moment.name
+
+    def status(self) -> ReplicaStatus:
+        """Return how far the bucket is behind, and what is wrong."""
+        records, size = self._source.unshipped(self._shipper.known)
+        shipped = self._shipped
+        since = self._began if shipped is None else shipped.monotonic
+        return ReplicaStatus(
+            url=self.url,
+            role=self._ownership.role,
+            epoch=self._ownership.epoch,
+            moment=None if self._moment is None else self._moment.name,
+            shipped_at=None if shipped is None else shipped.time,
+            lag_seconds=max(0.0, self._clock.monotonic() - since) if records or shipped is None else 0.0,
+            lag_records=records,
+            lag_bytes=size,
+            lost_records=self._shipper.lost_records,
+            error=self._error or self._claim_error or self._cleaning_error,
+            failing_since=self._failing_since,
+            puts=self._bucket.requests["put"],
+            sent_bytes=self._bucket.sent,
+        )
+
+    def tick(self) -> float | None:
+        """Do what is due, for a store without background threads; return in how many seconds to call again."""
+        self._renew()
+        if self._clock.monotonic() >= self._due_at and self._turn.acquire(blocking=False):
+            try:
+                self._attempt()
+            finally:
+                self._turn.release()
+        return max(0.0, self._due_at - self._clock.monotonic())
+
+    def close(self) -> None:
+        """Ship what was written last, release the replica, and end the threads. Errors are logged."""
+        if self._stopping.is_set():
+            return
+        self._shipper.deadline = self._clock.monotonic() + _CLOSING_S
+        self._stopping.set()
+        if self._shipping is None:
+            with self._turn:
+                self._ship_last()
+        else:
+            self._asked.put(None)
+            self._shipping.join(2 * _CLOSING_S)
+        self._ended.set()
+        if self._renewing is not None:
+            self._renewing.join(_CLOSING_S)
+        # A thread that still waits for the bucket could put a moment, or holds the claim.
+        is_stuck = any(one is not None and one.is_alive() for one in (self._shipping, self._renewing))
+        try:
+            if not is_stuck and self._claim_error is None:
+                self._ownership.release()
+        except HoldfastError as error:  # the next owner waits until the claim has run out
+            logger.warning("replica not released: url=%s error=%s", self.url, error, extra=self.fields)
+        self._source.hold(None)
+        self._shipper.close(wait=not is_stuck)
+
+    def detach_after_fork(self) -> None:
+        """End in a forked child, where the threads are the parent's."""
+        self._turn = threading.Lock()
+        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._stopping.set()
+
+    def _pending(self) -> set[str]:
+        return self._shipper.pending()
+
+    def _begin(self) -> None:
+        # Checked before the claim, too: an old copy of the store must not take the replica from an owner that is only
+        # slow, and then find out that it lacks what is there.
+        before = self._last_manifest()
+        self._check(before)
+        self._ownership.claim(is_stopped=self._stopping.is_set)
+        last = self._last_manifest()
+        if before is None or (last is not None and last.moment != before.moment):
+            self._check(last)
+        if self._known_epoch != self._ownership.epoch:  # before anything of this epoch is shipped
+            self._known_epoch = self._ownership.epoch
+            _write_ids(self._files, self._file, self._store, self._instance, self._known_epoch)
+        self._shipper.resume(last)
+        self._resumed = True
+
+    def _check(self, last: Manifest | None) -> None:
+        """Raise `ReplicaError` if another folder has shipped since this one did, or the bucket has more records."""
+        self._shipper.check(last)
+        if last is not None and last.store == self._store and last.moment.epoch > self._known_epoch:
+            raise ReplicaError(
+                f"{self.url} has moments of epoch {last.moment.epoch}, and this folder has seen none after epoch "
+                f"{self._known_epoch}: another process has taken the replica since, and what it wrote is not here. "
+                "Restore the newest moment into a new folder and use that; or ship this store to another prefix, "
+                f"without its file {REPLICA_FILE}"
+            )
+
+    def _last_manifest(self) -> Manifest | None:
+        """Return the newest manifest: of the listing, or the one that the last owner noted, if the listing lags.
+
+        One that cannot be read is passed over: what only it names is uploaded again.
+        """
+        noted = Moment.of_key(self._ownership.last) if self._ownership.last else None
+        moments = {*list_moments(self._bucket), *([noted] if noted is not None else [])}
+        for moment in sorted(moments, reverse=True):
+            try:
+                return read_manifest(self._bucket, moment)
+            except (Corrupt, ObjectMissing) as error:
+                logger.error("moment cannot be read, using an earlier one: url=%s error=%s", self.url, error)
+        return None
+
+    def _round(self, progress: Progress | None) -> None:
+        self._source.look()
+        self._source.hold(
+            None if self._ownership.role == "fenced" else self._shipper.known
+        )  # then it ships nothing more
+        if not self._resumed:
+            self._begin()
+        if not self._background:
+            self._ownership.renew_if_due()
+        shipped = self._ship(progress)
+        self._shipped, self._moment = shipped, shipped.moment or self._moment
+        self._clean()
+
+    def _ship(self, progress: Progress | None) -> Shipped:
+        for _ in range(_CUTS - 1):
+            with contextlib.suppress(SegmentDropped):
+                return self._shipper.ship(progress)
+        return self._shipper.ship(progress)
+
+    def _clean(self) -> None:
+        """Collect garbage if it is due. That this fails is an error of its own: the moment is in the bucket."""
+        try:
+            self._collector.tick()
+            self._cleaning_error = None
+        except HoldfastError as error:
+            if self._cleaning_error != str(error):
+                logger.warning("cleaning failed, will retry: url=%s error=%s", self.url, error, extra=self.fields)
+            self._cleaning_error = str(error)
+
+    def _attempt(self, progress: Progress | None = None) -> Exception | None:
+        """Run a round, and decide when the next one is due; return its error. Called with `_turn` held."""
+        problem: Exception
+        try:
+            with self._noted():
+                self._round(progress)
+            self._pause = _INTERVAL_S
+            is_much = self._shipped is not None and self._shipped.bytes >= _MUCH
+            self._due_at = self._clock.monotonic() + (0 if is_much else self._pause)
+            return None
+        except HoldfastError as error:
+            problem = error
+        except Exception as error:
+            logger.exception("replica failed, will retry: url=%s", self.url, extra=self.fields)
+            problem = error
+        self._due_at = self._clock.monotonic() + self._pause
+        self._pause = min(self._pause * 2, _BACKOFF_S)
+        return problem
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            asked = self._await_asked()
+            with self._turn:
+                if is_last := self._stopping.is_set():  # it may have been set during a round: then there is one more
+                    self._ship_last()
+                    problem: Exception | None = Closed("the store was closed: open it again") if asked else None
+                else:
+                    problem = self._attempt(next((progress for progress, _ in asked if progress is not None), None))
+            for _, answer in asked:
+                answer.put(problem)
+            if self._ownership.role == "fenced":
+                self._source.hold(None)
+
+    def _await_asked(self) -> "list[_Asked]":
+        """Return the calls of `ship` that the next round answers, when that is due or somebody asks for it."""
+        is_fenced = self._ownership.role == "fenced"  # it ships nothing more, but answers
+        found: list[_Asked | None] = []
+        with contextlib.suppress(Empty):
+            due_in = None if is_fenced else max(0.0, self._due_at - self._clock.monotonic())
+            found.append(self._asked.get(timeout=due_in))
+            while True:
+                found.append(self._asked.get_nowait())
+        return [one for one in found if one is not None]
+
+    def _ship_last(self) -> None:
+        """Ship what was written before the store was closed. Called with `_turn` held."""
+        try:
+            if self._ownership.role == "owner" and self._error is None:
+                self._round(None)
+        except Exception as error:
+            logger.warning("last moment not shipped: url=%s error=%s", self.url, error, extra=self.fields)
+
+    def _keep_claim(self) -> None:
+        while not self._ended.wait(_INTERVAL_S):
+            try:
+                self._renew()
+            except Exception:
+                logger.exception("renewal failed, will retry: url=%s", self.url, extra=self.fields)
+
+    def _renew(self) -> None:
+        try:
+            self._ownership.renew_if_due()
+            self._claim_error = None
+        except HoldfastError as error:
+            if self._claim_error != str(error):
+                logger.warning("renewal failed, will retry: url=%s error=%s", self.url, error, extra=self.fields)
+            self._claim_error = str(error)
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Note the error of an attempt, or that it succeeded."""
+        try:
+            yield
+        except HoldfastError as error:
+            self._note_error(error)
+            raise
+        if self._error is not None:
+            logger.warning("replica works again: url=%s", self.url, extra=self.fields)
+        self._error = self._failing_since = None
+
+    def _note_error(self, error: HoldfastError) -> None:
+        if self._error is None:
+            self._failing_since = self._clock.time_ns()
+        if self._error != str(error):
+            logger.warning("shipping failed, will retry: url=%s error=%s", self.url, error, extra=self.fields)
+        self._error = str(error)
+
+    def _register(self, metrics: Registry) -> None:
+        gauges: dict[str, tuple[str, Callable[[ReplicaStatus], float]]] = {
+            "lag_seconds": ("Age of the oldest record that is not in the bucket.", lambda now: now.lag_seconds),
+            "lag_records": ("Records that are not in the bucket.", lambda now: now.lag_records),
+            "lag_bytes": ("Bytes that are not in the bucket.", lambda now: now.lag_bytes),
+            "epoch": ("Epoch of this process; 0 before it has claimed one.", lambda now: now.epoch),
+            "up": ("1 if this process owns the replica, and its last attempt succeeded.", lambda now: now.ok),
+        }
+        for name, (help, read) in gauges.items():
+            metrics.gauge(f"holdfast_replica_{name}", help, {}, partial(self._gauge, read))
+        for name, help, count in (
+            ("put", "Requests that wrote an object.", lambda: self._bucket.requests["put"]),
+            ("sent_bytes", "Bytes of these objects.", lambda: self._bucket.sent),
+            ("lost_records", "Records dropped from a full disk, never shipped.", lambda: self._shipper.lost_records),
+        ):
+            metrics.reading(f"holdfast_replica_{name}_total", help, {}, count)
+
+    def _gauge(self, read: Callable[[ReplicaStatus], float]) -> float:
+        now = self._clock.monotonic()
+        if now >= self._sampled_until:  # one look for all gauges of a scrape
+            self._sampled, self._sampled_until = self.status(), now + _SAMPLE_S
+        return read(self._sampled)
+
+
+def _answered(answer: "SimpleQueue[Exception | None]", thread: threading.Thread) -> Exception | None:
+    """Return the result of a round, when the thread has put it there."""
+    while True:
+        with contextlib.suppress(Empty):
+            return answer.get(timeout=_INTERVAL_S)
+        if not thread.is_alive() and answer.empty():
+            return Closed("the store was closed: open it again")
+
+
+def _read_ids(files: Files, file: Path) -> tuple[str, str, int]:
+    """Return the ids of the store and of this folder, and the last epoch of which the folder has everything.
+
+    The ids are made and saved if there are none.
+    """
+    try:
+        known = read_checked(files, file)
+        store, instance = str(known["store"]), str(known.get("instance", ""))
+        epoch = int(known.get("epoch", 0))
+    except FileNotFoundError:
+        store, instance, epoch = "", "", 0
+    except (ValueError, KeyError, TypeError) as error:
+        if raised_by_handler(error):
+            raise
+        raise Corrupt(
+            f"{str(file)!r}, with the id under which this store is shipped, is damaged: delete it, and ship the store "
+            "to another prefix",
+            str(file),
+        ) from error
+    if not (store and instance):
+        store, instance = store or files.random_bytes(16).hex(), files.random_bytes(16).hex()
+        _write_ids(files, file, store, instance, epoch)
+    return store, instance, epoch
+
+
+def _write_ids(files: Files, file: Path, store: str, instance: str, epoch: int) -> None:
+    replace_checked(files, file, {"format": _FORMAT, "store": store, "instance": instance, "epoch": epoch})
