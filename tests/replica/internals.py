@@ -1,4 +1,4 @@
-"""What tests change behind the public face of a replicated store: in one place, so that it can be renamed in one place."""
+"""What tests change behind the public face of a replicated store, so that it is renamed in one place."""
 
 import contextlib
 from collections.abc import Iterator
