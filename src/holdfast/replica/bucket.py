@@ -185,23 +185,28 @@ def error_of(error: Exception, url: str, key: str, kind: str) -> ReplicaError:
     where = f"{url}/{key}" if key else url
     said = " ".join(filter(None, (f"HTTP {status}" if status else "", code)))
     if code in _NO_BUCKET:
-        return ReplicaError(f"{url}: there is no such bucket ({said}). Create it, or correct the URL")
+        return ReplicaError(f"{url}: there is no such bucket ({said}). Create it, or correct the URL").of(
+            "no-bucket"
+        )
     if code in _EXPIRED:
-        return ReplicaError(f"{url}: the credentials have expired ({said}). Renew them and start again")
+        return ReplicaError(
+            f"{url}: the credentials have expired ({said}). Renew them: those of a machine are read again, those in the "
+            "environment when the process is started again"
+        ).of("expired")
     if code in _REGION or status in (301, 307):
         return ReplicaError(
             f"{url}: the bucket is in another region, or behind another endpoint ({said}). Set AWS_REGION or "
             "AWS_ENDPOINT_URL to those of the bucket"
-        )
+        ).of("region")
     if code == "RequestTimeTooSkewed":
-        return ReplicaError(f"{url}: the clock of this machine is wrong ({said}). Set it by a time server")
+        return ReplicaError(f"{url}: the clock of this machine is wrong ({said}). Set it by a time server").of("clock")
     if isinstance(error, FileNotFoundError):
         return ObjectMissing(f"{where}: there is no such object")
     if status in (401, 403) or name in ("PermissionDeniedError", "UnauthenticatedError"):
         return ReplicaError(
             f"{where}: {kind} refused access ({said or 'no permission'}). Check the credentials in the environment, "
             "and that they may list the bucket and read, write and delete objects below the prefix"
-        )
+        ).of("refused")
     if status in _TRY_AGAIN or (not status and any(word in text.lower() for word in _NO_ANSWER)):
         why = said or "no answer"
         return ReplicaUnavailable(f"{where}: {kind} is not available ({why}). It is tried again; check the network")
@@ -209,7 +214,7 @@ def error_of(error: Exception, url: str, key: str, kind: str) -> ReplicaError:
         return ReplicaError(
             f"{url}: no credentials were found. Set them in the environment, such as AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY"
-        )
+        ).of("credentials")
     return ReplicaError(f"{where}: a request failed ({said or name}). Check the URL and the settings of the endpoint")
 
 

@@ -170,7 +170,7 @@ class FolderBucket:
         except PermissionError as error:
             raise ReplicaError(
                 f"{where}: {error.strerror}. Give this user permission to write in the folder"
-            ) from error
+            ).of("refused") from error
         except Locked as error:
             raise ReplicaUnavailable(f"{where}: another process is changing it. It is tried again") from error
         except OSError as error:

@@ -161,9 +161,8 @@ class WholeServer(Collector):
         shipping = {
             name for name, (kind, _) in registry.families().items() if name.startswith(_REPLICA) and kind == "gauge"
         }
-        for sample in registry.collect(names=shipping) if shipping else ():
-            assert isinstance(sample.value, float | int)
-            yield GaugeMetricFamily(sample.name, sample.help, sample.value)
+        if shipping:
+            yield from _families((one, dict(one.labels)) for one in registry.collect(names=shipping))
         alarm = GaugeMetricFamily(
             "holdfast_alarm", "1 while an alarm of this kind blocks publishers.", labels=["reason"]
         )
