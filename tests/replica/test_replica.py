@@ -656,7 +656,7 @@ def test_metrics_say_how_far_the_bucket_is_behind(machine: Machine) -> None:
     assert values["holdfast_replica_up"] == 1
     assert values["holdfast_replica_epoch"] == 1
     assert requests == dict(status.requests)
-    assert requests["put"] > 2
+    assert status.requests["put"] > 2
     assert roles == {role: float(role == "owner") for role in roles}
 
 

@@ -185,13 +185,11 @@ def error_of(error: Exception, url: str, key: str, kind: str) -> ReplicaError:
     where = f"{url}/{key}" if key else url
     said = " ".join(filter(None, (f"HTTP {status}" if status else "", code)))
     if code in _NO_BUCKET:
-        return ReplicaError(f"{url}: there is no such bucket ({said}). Create it, or correct the URL").of(
-            "no-bucket"
-        )
+        return ReplicaError(f"{url}: there is no such bucket ({said}). Create it, or correct the URL").of("no-bucket")
     if code in _EXPIRED:
         return ReplicaError(
-            f"{url}: the credentials have expired ({said}). Renew them: those of a machine are read again, those in the "
-            "environment when the process is started again"
+            f"{url}: the credentials have expired ({said}). Renew them; those in the environment are read when the "
+            "process is started again"
         ).of("expired")
     if code in _REGION or status in (301, 307):
         return ReplicaError(

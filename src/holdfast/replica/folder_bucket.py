@@ -168,9 +168,9 @@ class FolderBucket:
         except FileNotFoundError as error:
             raise ObjectMissing(f"{where}: there is no such object") from error
         except PermissionError as error:
-            raise ReplicaError(
-                f"{where}: {error.strerror}. Give this user permission to write in the folder"
-            ).of("refused") from error
+            raise ReplicaError(f"{where}: {error.strerror}. Give this user permission to write in the folder").of(
+                "refused"
+            ) from error
         except Locked as error:
             raise ReplicaUnavailable(f"{where}: another process is changing it. It is tried again") from error
         except OSError as error:

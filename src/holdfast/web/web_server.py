@@ -47,6 +47,7 @@ class WebServer:
         if self.site.history is not None:
             self.site.history.start()
         self.site.pulse.start()
+        self.site.replica.start()
         self._server.start()
         rpc = []
         if self._rpc is not None:
@@ -67,6 +68,7 @@ class WebServer:
         self._server.stop()
         self.site.stopped = True
         self.site.pulse.stop()
+        self.site.replica.stop()
         if self.site.history is not None:
             self.site.history.stop()
 

@@ -9,6 +9,7 @@ from typing import cast
 import holdfast
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import iso_time
+from holdfast.web.api.replica import replica_json
 from holdfast.web.api.response_types import BackupResult, Doctor, Overview
 from holdfast.web.health import checkpoint_warning
 from holdfast.web.request_schema import FLAG, TEXT, body, said
@@ -71,6 +72,7 @@ def overview(call: Call) -> Overview:
             "used": totals.logs_bytes,
         },
         "warnings": [warning] if (warning := checkpoint_warning(site)) else [],
+        **replica_json(call),
         "listeners": site.listeners,
     }
 
