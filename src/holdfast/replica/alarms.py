@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from holdfast.base.clock import Clock
-from holdfast.base.units import iso_time, plural
+from holdfast.base.units import format_time, plural
 from holdfast.replica.status import ReplicaStatus
 
 __all__ = ["ALARMS", "AlarmKind", "ReplicaAlarm", "ReplicaAlarms"]
@@ -98,9 +98,9 @@ def _text(kind: AlarmKind, status: ReplicaStatus, limit: float) -> str:
             "is on its own disk only. Stop it, and compare both stores"
         )
     if kind == "replica-failing":
-        since = "" if status.failing_since is None else f" since {iso_time(status.failing_since)}"
+        since = "" if status.failing_since is None else f" since {format_time(status.failing_since)} UTC"
         why = "" if status.reason is None else f" ({status.reason})"
-        return f"the replica has failed{since}{why}: attempts go on, and records wait on the local disk"
+        return f"attempts to ship have failed{since}{why}. They go on, and records wait on the local disk"
     if kind == "replica-lag":
         return (
             f"the bucket is {status.lag_seconds:.0f} s behind, and the limit is {limit:g} s: a loss of this machine "
