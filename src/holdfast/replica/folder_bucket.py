@@ -52,6 +52,10 @@ class FolderBucket:
 
         return self._translated(key, read)
 
+    def modified(self, key: str) -> int:
+        """Return when an object was written, by the clock of the file system, in nanoseconds since 1970."""
+        return self._translated(key, lambda: self._path(key).stat().st_mtime_ns)
+
     def put(self, key: str, content: bytes) -> None:
         """As `Bucket.put`."""
         self._translated(key, lambda: self._replace(self._path(key), content))

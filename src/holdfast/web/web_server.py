@@ -59,7 +59,14 @@ class WebServer:
                 for host, port, tls in listening
             ]
         shown = self.site.settings.tls_certificate if any(one["tls"] for one in self.site.listeners) else None
-        note_server(self.site.store.path, os.getpid(), self.site.listeners, Path(shown) if shown else None)
+        status = self.site.replica.status
+        note_server(
+            self.site.store.path,
+            os.getpid(),
+            self.site.listeners,
+            Path(shown) if shown else None,
+            None if status is None else status.url,
+        )
 
     def stop(self) -> None:
         """Close the listeners and stop the background threads."""
