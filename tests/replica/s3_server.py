@@ -55,6 +55,8 @@ class S3Server:
         self.objects: dict[str, bytes] = {}
         self.fault: Fault | None = None
         self.requests: list[str] = []
+        self.headers: dict[str, str] = {}
+        """Those of the last request, by their names in lower case."""
         self.guard = threading.Lock()
         self.healed = threading.Event()
         """Ends requests that hang."""
@@ -116,6 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         key = unquote(parts.path).removeprefix(f"/{BUCKET}").lstrip("/")
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         s3.requests.append(f"{self.command} {key}")
+        s3.headers = {name.lower(): value for name, value in self.headers.items()}
         fault = s3.fault
         if fault is not None and fault.behaviour in ("hang", "reset"):
             if fault.behaviour == "hang":

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from holdfast.base.bucket import Bucket, FoundObject, ListedObject, ObjectMissing
@@ -98,6 +98,10 @@ class ObjectStorageBucket:
 
     def __repr__(self) -> str:
         return f"ObjectStorageBucket({self.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        # The client inside has the credentials.
+        raise TypeError(f"{self!r} cannot be pickled: open it again by its URL")
 
     def get(self, key: str) -> FoundObject:
         """As `Bucket.get`."""
@@ -241,4 +245,5 @@ def error_of(error: Exception, url: str, key: str, kind: str) -> ReplicaError:
 
 def _without_secrets(url: str) -> str:
     """Return a URL that a user gave, without what may be a secret in it."""
-    return re.sub(r"//(.*@|[^/]*:[^/]*)", "//", url.partition("?")[0].partition("#")[0])
+    shown = url.partition("?")[0].partition("#")[0]
+    return re.sub(r"//[^/]*:[^/]*", "//", re.sub(r"^(\w+://)?.*@", r"\1", shown))
