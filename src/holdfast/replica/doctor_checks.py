@@ -182,7 +182,7 @@ def _probe(bucket: Bucket) -> Check:
     if not works:
         return Check(
             "replica rights", BAD, "the storage ignores the conditions of conditional writes",
-            "Use another storage, or a newer version of it: two owners could not be told apart.",
+            "Use another storage, or a newer version of it: two processes could own the replica at once.",
         )  # fmt: skip
     if key not in listed:
         return Check("replica rights", WARN, "a listing lacks an object that was just written", "Listings lag there.")
