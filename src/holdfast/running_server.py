@@ -26,6 +26,8 @@ class RunningServer:
     """`protocol`, `host`, `port` and `tls` of each; the host is the address of the socket."""
     certificate: str | None = None
     """The path of the certificate that its TLS listeners present; None if there is none."""
+    replica: str | None = None
+    """The URL that it ships the store to; None if it does not."""
 
     def has_port(self, host: str, port: int) -> bool:
         """Return whether it listens on this port of this address, also with a socket for all addresses."""
@@ -43,15 +45,21 @@ def _covers(listening: str, host: str) -> bool:
 
 
 def note_server(
-    store: Path, process: int, listeners: Iterable[Mapping[str, Any]], certificate: Path | None = None
+    store: Path,
+    process: int,
+    listeners: Iterable[Mapping[str, Any]],
+    certificate: Path | None = None,
+    replica: str | None = None,
 ) -> None:
-    """Record a server's listeners and certificate in the folder `transient`, which the server removes when it stops."""
+    """Record what a server does in the folder `transient`, which the server removes when it stops."""
     files = SystemFiles.of_store(store)
     folder = store / TRANSIENT
     files.make_dirs(folder)
     content: dict[str, Any] = {"process": process, "listeners": [dict(one) for one in listeners]}
     if certificate is not None:
         content["certificate"] = str(certificate.absolute())  # the reader may have another working directory
+    if replica is not None:
+        content["replica"] = replica
     replace_file(files, folder / _NAME, json.dumps(content).encode() + b"\n")
 
 
@@ -60,7 +68,7 @@ def server_of(store: Path) -> RunningServer | None:
     try:
         found = json.loads((store / TRANSIENT / _NAME).read_bytes())
         listeners = tuple(dict(one) for one in found["listeners"])
-        server = RunningServer(int(found["process"]), listeners, found.get("certificate"))
+        server = RunningServer(int(found["process"]), listeners, found.get("certificate"), found.get("replica"))
         holder = (store / LOCK).read_text().strip()
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -152,7 +152,7 @@ def test_a_conditional_write_is_sent_to_google(monkeypatch: pytest.MonkeyPatch) 
     """It is refused before it is sent unless it names a generation."""
     pytest.importorskip("obstore")
     account = {"private_key": "x", "private_key_id": "x", "client_email": "x", "disable_oauth": True}
-    account["gcs_base_url"] = "http://127.0.0.1:9"
+    account["gcs_base_url"] = "https://127.0.0.1:9"
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(account))
     monkeypatch.setattr("holdfast.replica.bucket._RETRY_S", 0)
     with pytest.raises(ReplicaUnavailable):

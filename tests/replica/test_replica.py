@@ -34,6 +34,8 @@ from holdfast.replica.replica import Replica
 from holdfast.testing import SimBucket, SimClock, SimFiles
 from tests.replica.work import PATH, Account, described, restored
 
+REQUESTS = "holdfast_replica_requests_total"
+
 
 class Machine:
     """A simulated machine with a store that is shipped."""
@@ -646,11 +648,16 @@ def test_metrics_say_how_far_the_bucket_is_behind(machine: Machine) -> None:
         store.log("events").append(b"x")
         replica_of(store).ship()
         store.log("events").append(b"y")
+        status = replica_of(store).status()
         values = {sample.name: sample.value for sample in store.metrics.collect() if "replica" in sample.name}
+        requests = {dict(one.labels)["kind"]: one.value for one in store.metrics.collect(names={REQUESTS})}
+        roles = {dict(one.labels)["role"]: one.value for one in store.metrics.collect(names={"holdfast_replica_role"})}
     assert values["holdfast_replica_lag_records"] == 1
     assert values["holdfast_replica_up"] == 1
     assert values["holdfast_replica_epoch"] == 1
-    assert float(str(values["holdfast_replica_put_total"])) > 2
+    assert requests == dict(status.requests)
+    assert status.requests["put"] > 2
+    assert roles == {role: float(role == "owner") for role in roles}
 
 
 @pytest.mark.parametrize(

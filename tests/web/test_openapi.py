@@ -126,6 +126,7 @@ def test_every_route_of_the_own_api_answers_as_described(requests: Requests, tmp
     sessions(requests)
     send("GET /api/holdfast/overview")
     send("GET /api/holdfast/history")
+    send("GET /api/holdfast/replica")
     send("GET /api/holdfast/doctor")
     send("POST /api/holdfast/backup", {"to": str(tmp_path / "backup")})
     queues(requests)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.replica import open_bucket
 from tests.amqp.serving import eventually
 from tests.web.serving import Served
 from tests.web.test_metrics import EACH, declared, expressions, worked
@@ -123,16 +124,18 @@ def test_prometheus_scrapes_both_pages_and_has_the_right_numbers(served: Served,
     eventually(lambda: errors() == ["", ""])
 
 
-def test_every_query_of_the_dashboard_has_an_answer(served: Served, prometheus: Prometheus) -> None:
+def test_every_query_of_the_dashboard_has_an_answer(served: Served, prometheus: Prometheus, tmp_path: Path) -> None:
     def moves(counter: str) -> bool:
         """Something must happen between two scrapes of each page, or a rate is of nothing."""
         worked(served)
         return bool(prometheus.value(f"sum(rate({counter}[1m]))"))
 
     declared(served, "letters").queue.put(b"a")  # some columns are of the broker's queues only
+    served.store.ship_to(open_bucket((tmp_path / "replica").as_uri()))
     eventually(lambda: moves("holdfast_messages_hold_seconds_count"))
     eventually(lambda: moves("holdfast_queue_acked_total"))
     eventually(lambda: moves("holdfast_event_loop_lag_seconds_count"))
+    eventually(lambda: moves("holdfast_replica_requests_total"))
 
     def answered(expression: str) -> bool:
         """There is a number, now or after the next scrapes: one may come too late on a busy machine."""
@@ -171,10 +174,11 @@ def test_the_alerts_that_are_proposed_are_rules_that_prometheus_takes(tmp_path: 
 
 
 @pytest.mark.parametrize("path", ["/metrics", EACH, EACH + "?family=holdfast_queue_wait_seconds"])
-def test_promtool_finds_nothing_to_complain_of(served: Served, path: str) -> None:
+def test_promtool_finds_nothing_to_complain_of(served: Served, path: str, tmp_path: Path) -> None:
     if PROMTOOL is None:
         pytest.skip("there is no promtool here")
     worked(served)
+    served.store.ship_to(open_bucket((tmp_path / "replica").as_uri()))
     body = served.ask("GET", path).body
     done = subprocess.run([PROMTOOL, "check", "metrics"], input=body, capture_output=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()

@@ -81,6 +81,11 @@ class Settings:
         "Ship the store to this URL: `s3://bucket/prefix`, `gs://`, `az://` or `file:///folder`. Credentials come from "
         "the environment.",
     )
+    replica_lag_limit: float = _setting(
+        60.0,
+        "seconds",
+        "Lag of the replica above which an alarm is raised; it ends below half of this. 0: no such alarm.",
+    )
     session: float = _setting(8 * 3600.0, "seconds", "How long a login on the page lasts.")
     history_interval: float = _setting(
         5.0, "seconds", "Interval at which rates and memory are recorded for the page's charts."
@@ -167,7 +172,7 @@ def _checked(settings: Settings) -> Settings:
     for name in ("http_header_timeout", "http_stall_timeout", "handshake_timeout"):
         if getattr(settings, name) <= 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name):g}: it must be more than 0")
-    for name in ("login_delay", "consumer_timeout", "history", "session", "history_interval"):
+    for name in ("login_delay", "consumer_timeout", "history", "session", "history_interval", "replica_lag_limit"):
         if getattr(settings, name) < 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name):g}: it must not be negative")
     return settings

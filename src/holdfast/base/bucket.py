@@ -26,6 +26,8 @@ class ListedObject(NamedTuple):
 class ObjectMissing(ReplicaError, NotFound):
     """There is no object of that name."""
 
+    reason = "missing"
+
 
 class Bucket(Protocol):
     """The objects below one prefix of a bucket.

@@ -3,6 +3,7 @@
 import errno
 import os
 from types import FrameType
+from typing import Self
 
 __all__ = [
     "Closed",
@@ -127,13 +128,29 @@ class ReplicaError(HoldfastError):
     Trying again does not help before somebody has changed something; the message says what.
     """
 
+    reason = "failed"
+    """What is wrong in one word, without a name of anything: for metrics and for health checks without a login.
+
+    `unavailable`, `refused`, `expired`, `credentials`, `no-bucket`, `region`, `clock`, `missing`, `damaged`,
+    `other-store`, `fenced` or `failed`.
+    """
+
+    def of(self, reason: str) -> Self:
+        """Set the reason; return the error."""
+        self.reason = reason
+        return self
+
 
 class ReplicaUnavailable(ReplicaError):
     """Object storage did not answer, or asked to try again later. The request may have taken effect."""
 
+    reason = "unavailable"
+
 
 class ReplicaFenced(ReplicaError):
     """Another process owns the replica, or may own it: this one ships nothing, and confirms nothing by it."""
+
+    reason = "fenced"
 
 
 def raised_by_handler(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ from holdfast.amqp.tls import check_tls
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.definitions import LOG_NAME, Definitions
 from holdfast.cli.open_store import folder_of, remote_at
-from holdfast.cli.options import DataOption, JsonOption
+from holdfast.cli.options import DataOption, JsonOption, UsageError
 from holdfast.cli.output import is_narrow, make_table, safe_text, show, write_json_lines
 from holdfast.doctor import Check, Port, examine
 from holdfast.running_server import RunningServer, server_of
@@ -37,14 +37,20 @@ _PROTOCOLS = {"amqp": "AMQP", "amqps": "AMQP over TLS", "http": "HTTP", "https":
 def doctor(
     data: DataOption = Path("data"),
     config: Annotated[Path | None, typer.Option("--config", help="The settings file that holdfast serve uses.")] = None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe-replica", help="Also write a small object to the replica, and delete it again."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Check configuration, limits, disk, clock, versions, ports and the store.
+    """Check configuration, limits, disk, clock, versions, ports, the store and its replica.
 
-    Changes nothing. The exit code is 1 if a check is BAD.
+    Changes nothing, except with --probe-replica. The exit code is 1 if a check is BAD.
     """
     with remote_at(data) as remote:
         if remote is not None:
+            if probe:
+                raise UsageError("--probe-replica needs --data with a folder: a server is not asked to write")
             checks = [Check(**one) for one in remote.doctor()]
             return _report(checks, as_json)
     folder = folder_of(data)
@@ -62,7 +68,17 @@ def doctor(
         if server is not None or settings is not None:
             more["encryption"] = lambda: check_encryption(ports)
             more["certificate"] = lambda: check_certificate(certificate)
+    if server is not None or settings is not None:
+        more["replica"] = lambda: _replica(folder, server, settings, probe=probe)
     return _report(examine(folder, settings=lambda: _usable(config), ports=ports, more=more), as_json)
+
+
+def _replica(folder: Path, server: RunningServer | None, settings: Settings | None, *, probe: bool) -> Iterator[Check]:
+    """Yield the checks of the replica that the running server ships to, or a server would."""
+    from holdfast.replica.doctor_checks import check_replica  # noqa: PLC0415 - only the doctor needs it
+
+    url = settings.replica if server is None and settings is not None else None if server is None else server.replica
+    yield from check_replica(url, folder, is_served=server is not None, probe=probe)
 
 
 def _served(server: RunningServer) -> tuple[list[Port], str | None]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from holdfast.base.bucket import Bucket, FoundObject, ListedObject, ObjectMissing
@@ -25,6 +25,10 @@ _TRY_AGAIN = {408, 429, 500, 502, 503, 504}
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"}
 _NO_BUCKET = {"NoSuchBucket", "InvalidBucketName", "ContainerNotFound"}
+_REDIRECTED = "redirect without location"
+"""What the library says of status 301: S3 answers it for buckets of other regions, without saying where they are."""
+_CUT_OFF = re.compile(r"\bkind: (Connect|Request|Timeout|Interrupted|Decode)\b")
+"""How the library describes requests without a whole answer."""
 _NO_ANSWER = ("error sending request", "timed out", "timeout", "connection", "dns error", "operation was canceled")
 _ANSWER_S = 30
 _RETRY_S = 10
@@ -72,10 +76,17 @@ class ObjectStorageBucket:
         self._kind = _SCHEMES[scheme]
         self._tag = "version" if scheme == "gs" else "e_tag"  # Google compares generations, and no etags
         self._obstore = _obstore()
+        self.is_plain = False
+        """Whether requests are sent without TLS."""
+        self.host = "the storage's own"
+        """The host of the endpoint."""
         client: dict[str, Any] = {"timeout": f"{_ANSWER_S}s", "connect_timeout": f"{_CONNECT_S}s"}
         endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
         if scheme == "s3" and endpoint.startswith("http://"):
             client["allow_http"] = True  # the endpoint's scheme is the user's choice
+            self.is_plain = True
+        if scheme == "s3" and endpoint:
+            self.host = urlsplit(endpoint).hostname or ""  # without a user and a password
         self._store = self._translated(
             "",
             lambda: importlib.import_module("obstore.store").from_url(
@@ -87,6 +98,10 @@ class ObjectStorageBucket:
 
     def __repr__(self) -> str:
         return f"ObjectStorageBucket({self.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        # The client inside has the credentials.
+        raise TypeError(f"{self!r} cannot be pickled: open it again by its URL")
 
     def get(self, key: str) -> FoundObject:
         """As `Bucket.get`."""
@@ -101,6 +116,11 @@ class ObjectStorageBucket:
     def get_range(self, key: str, start: int, stop: int) -> bytes:
         """As `Bucket.get_range`."""
         return self._translated(key, lambda: bytes(self._obstore.get_range(self._store, key, start=start, end=stop)))
+
+    def modified(self, key: str) -> int:
+        """Return when an object was written, by the clock of the storage, in nanoseconds since 1970."""
+        found = self._translated(key, lambda: self._obstore.head(self._store, key)["last_modified"])
+        return int(found.timestamp() * 1e9)
 
     def put(self, key: str, content: bytes) -> None:
         """As `Bucket.put`."""
@@ -122,12 +142,10 @@ class ObjectStorageBucket:
             try:
                 done = self._obstore.put(self._store, key, content, mode=mode, use_multipart=False)
                 return done[self._tag] or ""
-            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-                return None
-            except FileNotFoundError as error:
-                if _CODE.search(str(error)) and _CODE.findall(str(error))[0] in _NO_BUCKET:
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError) as error:
+                if _code_of(error) in _NO_BUCKET:
                     raise
-                return None  # the object that should be replaced is gone
+                return None  # the object is there, was changed, or is gone
 
         return self._translated(key, put)
 
@@ -146,7 +164,9 @@ class ObjectStorageBucket:
         def delete() -> None:
             try:
                 self._obstore.delete(self._store, list(keys))
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if _code_of(error) in _NO_BUCKET:
+                    raise
                 if len(keys) > 1:  # some stores report the first that is gone, and stop there
                     for key in keys:
                         self.delete([key])
@@ -177,42 +197,53 @@ def _obstore() -> Any:
     return module
 
 
+def _code_of(error: Exception) -> str:
+    """Return the code of an error in S3's answer; empty if there is none."""
+    found = _CODE.search(str(error))
+    return found[1] if found else ""
+
+
 def error_of(error: Exception, url: str, key: str, kind: str) -> ReplicaError:
     """Return what a failed call of obstore means: what happened, to which URL, and what to do."""
     text, name = str(error), type(error).__name__
+    short = text.partition("Debug source")[0].lower()
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
-    code = found[1] if (found := _CODE.search(text)) else ""
+    code = _code_of(error)
     where = f"{url}/{key}" if key else url
     said = " ".join(filter(None, (f"HTTP {status}" if status else "", code)))
     if code in _NO_BUCKET:
-        return ReplicaError(f"{url}: there is no such bucket ({said}). Create it, or correct the URL")
+        return ReplicaError(f"{url}: there is no such bucket ({said}). Create it, or correct the URL").of("no-bucket")
     if code in _EXPIRED:
-        return ReplicaError(f"{url}: the credentials have expired ({said}). Renew them and start again")
-    if code in _REGION or status in (301, 307):
         return ReplicaError(
-            f"{url}: the bucket is in another region, or behind another endpoint ({said}). Set AWS_REGION or "
-            "AWS_ENDPOINT_URL to those of the bucket"
-        )
+            f"{url}: the credentials have expired ({said}). Renew them; those in the environment are read when the "
+            "process is started again"
+        ).of("expired")
+    if code in _REGION or status in (301, 307) or _REDIRECTED in short:
+        return ReplicaError(
+            f"{url}: the bucket is in another region, or behind another endpoint ({said or 'HTTP 301'}). Set "
+            "AWS_REGION or AWS_ENDPOINT_URL to those of the bucket"
+        ).of("region")
     if code == "RequestTimeTooSkewed":
-        return ReplicaError(f"{url}: the clock of this machine is wrong ({said}). Set it by a time server")
+        return ReplicaError(f"{url}: the clock of this machine is wrong ({said}). Set it by a time server").of("clock")
     if isinstance(error, FileNotFoundError):
         return ObjectMissing(f"{where}: there is no such object")
     if status in (401, 403) or name in ("PermissionDeniedError", "UnauthenticatedError"):
         return ReplicaError(
             f"{where}: {kind} refused access ({said or 'no permission'}). Check the credentials in the environment, "
             "and that they may list the bucket and read, write and delete objects below the prefix"
-        )
-    if status in _TRY_AGAIN or (not status and any(word in text.lower() for word in _NO_ANSWER)):
+        ).of("refused")
+    if status in _TRY_AGAIN or (not status and (_CUT_OFF.search(text) or any(word in short for word in _NO_ANSWER))):
         why = said or "no answer"
         return ReplicaUnavailable(f"{where}: {kind} is not available ({why}). It is tried again; check the network")
-    if "credential" in text.lower() or "metadata" in text.lower():
+    if "credential" in short or "metadata" in short:
         return ReplicaError(
             f"{url}: no credentials were found. Set them in the environment, such as AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY"
-        )
+        ).of("credentials")
     return ReplicaError(f"{where}: a request failed ({said or name}). Check the URL and the settings of the endpoint")
 
 
 def _without_secrets(url: str) -> str:
     """Return a URL that a user gave, without what may be a secret in it."""
-    return re.sub(r"//(.*@|[^/]*:[^/]*)", "//", url.partition("?")[0].partition("#")[0])
+    shown = url.partition("?")[0].partition("#")[0]
+    return re.sub(r"//[^/]*:[^/]*", "//", re.sub(r"^(\w+://)?.*@", r"\1", shown))

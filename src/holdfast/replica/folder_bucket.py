@@ -52,6 +52,10 @@ class FolderBucket:
 
         return self._translated(key, read)
 
+    def modified(self, key: str) -> int:
+        """Return when an object was written, by the clock of the file system, in nanoseconds since 1970."""
+        return self._translated(key, lambda: self._path(key).stat().st_mtime_ns)
+
     def put(self, key: str, content: bytes) -> None:
         """As `Bucket.put`."""
         self._translated(key, lambda: self._replace(self._path(key), content))
@@ -168,8 +172,8 @@ class FolderBucket:
         except FileNotFoundError as error:
             raise ObjectMissing(f"{where}: there is no such object") from error
         except PermissionError as error:
-            raise ReplicaError(
-                f"{where}: {error.strerror}. Give this user permission to write in the folder"
+            raise ReplicaError(f"{where}: {error.strerror}. Give this user permission to write in the folder").of(
+                "refused"
             ) from error
         except Locked as error:
             raise ReplicaUnavailable(f"{where}: another process is changing it. It is tried again") from error

@@ -79,7 +79,7 @@ class OwnerRecord:
         except (ValueError, KeyError, TypeError) as error:
             raise ReplicaError(
                 f"{where} is damaged. Make sure that no process ships to this replica, and delete the object"
-            ) from error
+            ).of("damaged") from error
 
 
 def read_owner(bucket: Bucket) -> OwnerRecord | None:
@@ -206,7 +206,7 @@ class Ownership:
             raise ReplicaError(
                 f"{self._bucket.url} holds the replica of another store ({record.store}, last shipped by "
                 f"{record.place}; this store is {self._who.store}): choose another prefix for this store"
-            )
+            ).of("other-store")
         return record, found.etag
 
     def _may_take(self, found: OwnerRecord) -> bool:

@@ -9,26 +9,29 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import get_args
 
 from holdfast.base.bucket import Bucket, ObjectMissing
 from holdfast.base.checked_json import read_checked, replace_checked
+from holdfast.base.clock import NS
 from holdfast.base.errors import (
     Closed,
     Corrupt,
     HoldfastError,
     ReplicaError,
-    ReplicaUnavailable,
     raised_by_handler,
 )
 from holdfast.base.files import Files
 from holdfast.base.metrics import Registry
-from holdfast.replica.counted_bucket import CountedBucket
+from holdfast.replica.counted_bucket import KINDS, CountedBucket
 from holdfast.replica.garbage import KEEP_S, Collector
 from holdfast.replica.manifest import Manifest, Moment, list_moments, read_manifest
-from holdfast.replica.owner import Identity, Ownership
+from holdfast.replica.object_check import ObjectCheck
+from holdfast.replica.owner import Identity, Ownership, Role
 from holdfast.replica.shipper import Progress, SegmentDropped, Shipped, Shipper
 from holdfast.replica.source import ReplicaSource
 from holdfast.replica.status import ReplicaStatus
+from holdfast.replica.troubles import Troubles
 from holdfast.store_context import StoreContext
 
 __all__ = ["REPLICA_FILE", "Replica"]
@@ -46,6 +49,8 @@ _CUTS = 10
 """How many cuts a round takes one after the other, if a queue or log is deleted between each cut and its upload."""
 _SAMPLE_S = 0.2
 _WORKERS = 8
+_MAY_PASS = ("refused", "expired", "credentials", "clock", "region", "no-bucket")
+"""Reasons of errors that pass when somebody repairs the bucket or the credentials, of a replica that worked before."""
 _CLOSING_S = 20.0
 """How long closing a store waits for uploads to begin. What is left is shipped when it is next opened."""
 
@@ -99,12 +104,12 @@ class Replica:
             version=__version__,
             workers=_WORKERS if background else 0,
         )
+        self._inspector = ObjectCheck(self._bucket, files, clock, path, self._ownership)
         self._turn = threading.Lock()
         self._shipped: Shipped | None = None
         self._moment: Moment | None = None
         self._began = clock.monotonic()
-        self._error: str | None = None
-        self._failing_since: int | None = None
+        self._troubles = Troubles(clock)
         self._resumed = False
         self._due_at = clock.monotonic()
         self._pause = _INTERVAL_S
@@ -115,10 +120,6 @@ class Replica:
         self._renewing: threading.Thread | None = None
         self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
         """Calls of `ship` that wait for a round of the thread; None wakes it."""
-        self._claim_error: str | None = None
-        """Why the last renewal failed; None if it did not."""
-        self._cleaning_error: str | None = None
-        """Why garbage could not be collected last; None if it could."""
         self._sampled, self._sampled_until = self.status(), float("-inf")
         self._register(shared.metrics)
 
@@ -130,12 +131,15 @@ class Replica:
     def start(self) -> None:
         """Claim the replica and find where to continue. If the bucket does not answer, that is tried again later.
 
-        Raises `ReplicaFenced` if another process owns it, and `ReplicaError` if the bucket cannot be used or has
-        records that the store lacks.
+        Raises `ReplicaFenced` if another process owns it, and `ReplicaError` if it is of another store or has records
+        that this one lacks. A bucket that refuses is an error only if it was never used: a server that is started again
+        while its credentials have expired must serve.
         """
         try:
             self._begin()
-        except ReplicaUnavailable as error:  # the store must open without it: records wait on the local disk
+        except ReplicaError as error:  # the store must open without it: records wait on the local disk
+            if not self._may_wait(error):
+                raise
             self._note_error(error)
         if self._background:
             self._shipping = threading.Thread(target=self._run, name="holdfast-replica", daemon=True)
@@ -167,6 +171,7 @@ class Replica:
         records, size = self._source.unshipped(self._shipper.known)
         shipped = self._shipped
         since = self._began if shipped is None else shipped.monotonic
+        trouble, last = self._troubles.first, self._troubles.last
         return ReplicaStatus(
             url=self.url,
             role=self._ownership.role,
@@ -177,10 +182,16 @@ class Replica:
             lag_records=records,
             lag_bytes=size,
             lost_records=self._shipper.lost_records,
-            error=self._error or self._claim_error or self._cleaning_error,
-            failing_since=self._failing_since,
+            error=None if trouble is None else trouble.text,
+            failing_since=self._troubles.since,
             puts=self._bucket.requests["put"],
             sent_bytes=self._bucket.sent,
+            reason=None if trouble is None else trouble.reason,
+            last_error=None if last is None else last.text,
+            last_error_at=None if last is None else last.at,
+            requests={kind: self._bucket.requests[kind] for kind in KINDS},
+            failures={kind: self._bucket.failures[kind] for kind in KINDS},
+            repaired=self._inspector.repaired,
         )
 
     def tick(self) -> float | None:
@@ -211,7 +222,7 @@ class Replica:
         # A thread that still waits for the bucket could put a moment, or holds the claim.
         is_stuck = any(one is not None and one.is_alive() for one in (self._shipping, self._renewing))
         try:
-            if not is_stuck and self._claim_error is None:
+            if not is_stuck and not self._troubles.fails("claim"):
                 self._ownership.release()
         except HoldfastError as error:  # the next owner waits until the claim has run out
             logger.warning("replica not released: url=%s error=%s", self.url, error, extra=self.fields)
@@ -279,6 +290,7 @@ class Replica:
         shipped = self._ship(progress)
         self._shipped, self._moment = shipped, shipped.moment or self._moment
         self._clean()
+        self._inspect()
 
     def _ship(self, progress: Progress | None) -> Shipped:
         for _ in range(_CUTS - 1):
@@ -290,11 +302,20 @@ class Replica:
         """Collect garbage if it is due. That this fails is an error of its own: the moment is in the bucket."""
         try:
             self._collector.tick()
-            self._cleaning_error = None
+            self._troubles.clear("cleaning")
         except HoldfastError as error:
-            if self._cleaning_error != str(error):
+            if self._troubles.note("cleaning", error):
                 logger.warning("cleaning failed, will retry: url=%s error=%s", self.url, error, extra=self.fields)
-            self._cleaning_error = str(error)
+
+    def _inspect(self) -> None:
+        """Look whether somebody has deleted objects, if that is due, and upload them again."""
+        try:
+            if self._inspector.tick(self._shipper.known, self._moment):
+                self._shipper.publish_again()
+            self._troubles.clear("repair")
+        except HoldfastError as error:
+            if self._troubles.note("repair", error):
+                logger.error("objects cannot be repaired: url=%s error=%s", self.url, error, extra=self.fields)
 
     def _attempt(self, progress: Progress | None = None) -> Exception | None:
         """Run a round, and decide when the next one is due; return its error. Called with `_turn` held."""
@@ -344,7 +365,7 @@ class Replica:
     def _ship_last(self) -> None:
         """Ship what was written before the store was closed. Called with `_turn` held."""
         try:
-            if self._ownership.role == "owner" and self._error is None:
+            if self._ownership.role == "owner" and not self._troubles.fails("shipping"):
                 self._round(None)
         except Exception as error:
             logger.warning("last moment not shipped: url=%s error=%s", self.url, error, extra=self.fields)
@@ -359,11 +380,10 @@ class Replica:
     def _renew(self) -> None:
         try:
             self._ownership.renew_if_due()
-            self._claim_error = None
+            self._troubles.clear("claim")
         except HoldfastError as error:
-            if self._claim_error != str(error):
+            if self._troubles.note("claim", error):
                 logger.warning("renewal failed, will retry: url=%s error=%s", self.url, error, extra=self.fields)
-            self._claim_error = str(error)
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:
@@ -373,16 +393,16 @@ class Replica:
         except HoldfastError as error:
             self._note_error(error)
             raise
-        if self._error is not None:
+        if self._troubles.clear("shipping"):
             logger.warning("replica works again: url=%s", self.url, extra=self.fields)
-        self._error = self._failing_since = None
 
     def _note_error(self, error: HoldfastError) -> None:
-        if self._error is None:
-            self._failing_since = self._clock.time_ns()
-        if self._error != str(error):
+        if self._troubles.note("shipping", error):
             logger.warning("shipping failed, will retry: url=%s error=%s", self.url, error, extra=self.fields)
-        self._error = str(error)
+
+    def _may_wait(self, error: ReplicaError) -> bool:
+        """Return whether the store opens in spite of this error, which is tried again later."""
+        return error.reason == "unavailable" or (self._known_epoch > 0 and error.reason in _MAY_PASS)
 
     def _register(self, metrics: Registry) -> None:
         gauges: dict[str, tuple[str, Callable[[ReplicaStatus], float]]] = {
@@ -390,22 +410,53 @@ class Replica:
             "lag_records": ("Records that are not in the bucket.", lambda now: now.lag_records),
             "lag_bytes": ("Bytes that are not in the bucket.", lambda now: now.lag_bytes),
             "epoch": ("Epoch of this process; 0 before it has claimed one.", lambda now: now.epoch),
+            "failing_seconds": (
+                "Seconds since attempts began to fail; 0 while they succeed.",
+                lambda now: self._age(now.failing_since),
+            ),
+            "last_error_age_seconds": (
+                "Seconds since the last error; 0 if there was none.",
+                lambda now: self._age(now.last_error_at),
+            ),
             "up": ("1 if this process owns the replica, and its last attempt succeeded.", lambda now: now.ok),
         }
         for name, (help, read) in gauges.items():
             metrics.gauge(f"holdfast_replica_{name}", help, {}, partial(self._gauge, read))
+        for role in get_args(Role):
+            help = "1 for the role that this process has, 0 for the others."
+            metrics.gauge("holdfast_replica_role", help, {"role": role}, partial(self._gauge, partial(_has, role)))
         for name, help, count in (
-            ("put", "Requests that wrote an object.", lambda: self._bucket.requests["put"]),
-            ("sent_bytes", "Bytes of these objects.", lambda: self._bucket.sent),
+            ("sent_bytes", "Bytes of objects that were written.", lambda: self._bucket.sent),
             ("lost_records", "Records dropped from a full disk, never shipped.", lambda: self._shipper.lost_records),
+            ("repaired_objects", "Deleted objects that were uploaded again.", lambda: self._inspector.repaired),
         ):
             metrics.reading(f"holdfast_replica_{name}_total", help, {}, count)
+        bucket = self._bucket
+        for kind in KINDS:
+            labels = {"kind": kind}
+            metrics.reading(
+                "holdfast_replica_requests_total", "Requests.", labels, partial(bucket.requests.__getitem__, kind)
+            )
+            metrics.reading(
+                "holdfast_replica_request_failures_total",
+                "Requests that failed.",
+                labels,
+                partial(bucket.failures.__getitem__, kind),
+            )
+
+    def _age(self, time: int | None) -> float:
+        """Return the seconds since a time; 0 if there is none."""
+        return 0.0 if time is None else max(0.0, (self._clock.time_ns() - time) / NS)
 
     def _gauge(self, read: Callable[[ReplicaStatus], float]) -> float:
         now = self._clock.monotonic()
         if now >= self._sampled_until:  # one look for all gauges of a scrape
             self._sampled, self._sampled_until = self.status(), now + _SAMPLE_S
         return read(self._sampled)
+
+
+def _has(role: str, status: ReplicaStatus) -> float:
+    return float(status.role == role)
 
 
 def _answered(answer: "SimpleQueue[Exception | None]", thread: threading.Thread) -> Exception | None:

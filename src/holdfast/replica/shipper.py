@@ -142,6 +142,10 @@ class Shipper:
         self._is_behind = False
         return Shipped(cut.time, cut.monotonic, size, None)
 
+    def publish_again(self) -> None:
+        """Let the next round put a manifest, also if nothing has changed: the last one was deleted by somebody."""
+        self._is_first = self._is_behind = True
+
     def pending(self) -> set[str]:
         """Return the keys of parts that may be in the bucket, and that no manifest names yet."""
         return set(self._put_keys)

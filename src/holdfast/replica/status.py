@@ -1,6 +1,7 @@
 """Status of a replica, as its owner sees it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.replica.owner import Role
@@ -37,6 +38,18 @@ class ReplicaStatus:
     puts: int
     sent_bytes: int
     """Requests that wrote an object, and their bytes, since the store was opened."""
+    reason: str | None = None
+    """`error` in one word, without the name of anything: `ReplicaError.reason`."""
+    last_error: str | None = None
+    """The last error since the store was opened, also if it was overcome."""
+    last_error_at: int | None = None
+    """When that was, in nanoseconds since 1970."""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """Requests since the store was opened, by kind: `get`, `put`, `list` and `delete`."""
+    failures: Mapping[str, int] = field(default_factory=dict)
+    """Those that failed."""
+    repaired: int = 0
+    """Objects that somebody had deleted, and that were uploaded again."""
 
     @property
     def ok(self) -> bool:

@@ -21,6 +21,7 @@ from holdfast.queue.async_lease import AsyncLeases
 from holdfast.web.allowed_paths import AllowedPaths
 from holdfast.web.health import Pulse
 from holdfast.web.overview_stats import Figures, names_of
+from holdfast.web.replica_watch import ReplicaWatch
 from holdfast.web.response_types import Listener
 from holdfast.web.responses import Refused
 from holdfast.web.stats_history import History
@@ -52,6 +53,7 @@ class ServerContext:
         self.tokens = Tokens(self.store.path, self._credential)
         self.paths = AllowedPaths(server.settings.allowed_paths)
         self.figures = Figures(self)
+        self.replica = ReplicaWatch(self.store, self.clock, server.settings.replica_lag_limit)
         self.history: History | None = None
         if server.settings.history_interval > 0:
             self.history = History(self.store, self.figures, interval=server.settings.history_interval)

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from holdfast.base.metrics import Registry
 from holdfast.base.units import iso_time
@@ -99,6 +99,8 @@ def readiness(site: "ServerContext") -> dict[str, str | None]:
         if memory.blocked == "memory"
         else None
     )
+    if (status := site.replica.status) is not None:
+        found["replica"] = _not_owned(status.role)
     stopping = "the server is stopping: its listeners are closed"
     found["listeners"] = None if site.server.accepts else stopping
     return found
@@ -120,6 +122,21 @@ def checkpoint_warning(site: "ServerContext") -> str | None:
     )
 
 
+def replica_warnings(site: "ServerContext") -> list[str]:
+    """Return the alarms of the replica that do not keep the server from accepting messages."""
+    return [one.text for one in site.replica.look()[1] if one.kind != "replica-fenced"]
+
+
+def _not_owned(role: str) -> str | None:
+    """Return why a server in this role takes no messages; None if it does."""
+    if role == "fenced":
+        return (
+            "another process owns the replica, or it was deleted: what is accepted here is on this disk only. Send "
+            "clients to the owner"
+        )
+    return "this server is a standby: it takes no messages before it takes over" if role == "standby" else None
+
+
 def _stall(site: "ServerContext") -> str | None:
     stalled = site.pulse.stalled_s
     return None if stalled < DEAD_S else f"the broker's event loop has not responded for {stalled:.0f} s"
@@ -133,12 +150,30 @@ class Liveness(TypedDict):
 
 
 class Readiness(TypedDict):
-    """Whether messages are accepted, the checks, and why not; warnings do not count."""
+    """Whether messages are accepted, the checks, and why not; warnings do not count, but mean degraded."""
 
     ready: bool
+    degraded: bool
     checks: dict[str, bool]
     reasons: list[str]
     warnings: list[str]
+
+
+class ReplicaHealth(TypedDict):
+    """The state of the replica: ok, degraded (an alarm is active), fenced, or none; without it only role."""
+
+    state: str
+    role: str | None
+    epoch: NotRequired[int]
+    lag_seconds: NotRequired[float]
+    lag_limit: NotRequired[float]
+    lag_records: NotRequired[int]
+    lag_bytes: NotRequired[int]
+    lost_records: NotRequired[int]
+    reason: NotRequired[str | None]
+    failing_since_time: NotRequired[str | None]
+    last_error_time: NotRequired[str | None]
+    alarms: NotRequired[list[str]]
 
 
 health_routes = routes = Routes("monitoring")
@@ -172,6 +207,44 @@ def ready(call: Call) -> Reply[Readiness]:
     reasons = [reason for reason in found.values() if reason]
     warning = checkpoint_warning(call.site)
     checks = {name: reason is None for name, reason in found.items()} | {"checkpoints": warning is None}
-    warnings = [warning] if warning else []
-    said: Readiness = {"ready": not reasons, "checks": checks, "reasons": reasons, "warnings": warnings}
+    warnings = replica_warnings(call.site)
+    if "replica" in checks:
+        checks["replica"] &= not warnings
+    warnings += [warning] if warning else []
+    said: Readiness = {
+        "ready": not reasons,
+        "degraded": bool(warnings),
+        "checks": checks,
+        "reasons": reasons,
+        "warnings": warnings,
+    }
     return Reply(said, 503 if reasons else 200)
+
+
+@routes.get(
+    "/health/replica",
+    needs=Needs.NOTHING,
+    says="The replica: 200, or 503 if another process owns it. Without names of anything.",
+    also={503: ReplicaHealth},
+)
+def replica(call: Call) -> Reply[ReplicaHealth]:
+    """Return role, epoch, lag and alarms of the replica; 503 if it is fenced. `role` is null without a replica."""
+    status, alarms = call.site.replica.look()
+    if status is None:
+        return Reply({"state": "none", "role": None})
+    is_fenced = status.role == "fenced"
+    said: ReplicaHealth = {
+        "state": "fenced" if is_fenced else "degraded" if alarms else "ok",
+        "role": status.role,
+        "epoch": status.epoch,
+        "lag_seconds": status.lag_seconds,
+        "lag_limit": call.site.replica.lag_limit,
+        "lag_records": status.lag_records,
+        "lag_bytes": status.lag_bytes,
+        "lost_records": status.lost_records,
+        "reason": status.reason,
+        "failing_since_time": iso_time(status.failing_since),
+        "last_error_time": iso_time(status.last_error_at),
+        "alarms": [one.kind for one in alarms],
+    }
+    return Reply(said, 503 if is_fenced else 200)

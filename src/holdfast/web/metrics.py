@@ -24,6 +24,7 @@ from prometheus_client.utils import floatToGoString
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.metrics import Distribution, Kind, Registry, Sample
+from holdfast.replica.alarms import ALARMS as REPLICA_ALARMS
 from holdfast.web.overview_stats import OBJECTS, Known, Totals
 from holdfast.web.routes import Call, Media, Needs, Reply, Routes
 
@@ -161,15 +162,22 @@ class WholeServer(Collector):
         shipping = {
             name for name, (kind, _) in registry.families().items() if name.startswith(_REPLICA) and kind == "gauge"
         }
-        for sample in registry.collect(names=shipping) if shipping else ():
-            assert isinstance(sample.value, float | int)
-            yield GaugeMetricFamily(sample.name, sample.help, sample.value)
+        if shipping:
+            yield from _families((one, dict(one.labels)) for one in registry.collect(names=shipping))
         alarm = GaugeMetricFamily(
             "holdfast_alarm", "1 while an alarm of this kind blocks publishers.", labels=["reason"]
         )
         for reason in ALARMS:
             alarm.add_metric([reason], site.broker.memory.blocked == reason)
         yield alarm
+        status, active = site.replica.look()
+        if status is not None:
+            alarm = GaugeMetricFamily(
+                "holdfast_replica_alarm", "1 while this alarm of the replica is active.", labels=["alarm"]
+            )
+            for kind in REPLICA_ALARMS:
+                alarm.add_metric([kind], kind in {one.kind for one in active})
+            yield alarm
         for name, help, attribute in COUNTS:
             yield CounterMetricFamily(name, help, getattr(site.server, attribute))
         yield CounterMetricFamily(

@@ -98,6 +98,8 @@ class Totals:
     consumers: int
     logs: int
     tables: int
+    replica_lag: int
+    """Whole seconds that the replica is behind; 0 without one."""
 
 
 class Rates(NamedTuple):
@@ -254,6 +256,7 @@ class Figures:
             consumers=sum(len(box.consumers) for box in boxes),
             logs=_folders_in(site.store.path / "logs"),
             tables=_folders_in(site.store.path / "tables"),
+            replica_lag=round(site.store.replica.status().lag_seconds) if site.store.is_replicated else 0,
         )
 
     def _topology(self, host: "VirtualHostRuntime") -> "_Topology":

@@ -60,10 +60,24 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     connections: int
     queues: int
     disk_free: int
+    replica_lag: int = 0
+    """Seconds that the replica is behind; 0 without one, and in samples of earlier versions."""
 
 
 RATES = ("put", "deliver", "ack")
-LEVELS = ("ready", "delayed", "leased", "unacked", "dead", "resident", "bodies", "connections", "queues", "disk_free")
+LEVELS = (
+    "ready",
+    "delayed",
+    "leased",
+    "unacked",
+    "dead",
+    "resident",
+    "bodies",
+    "connections",
+    "queues",
+    "disk_free",
+    "replica_lag",
+)
 SERIES = (*RATES, *LEVELS)
 """What a chart can show: rates in messages a second, and levels."""
 RANGES = {"1h": (3600, 5), "24h": (DAY_S, 120), "7d": (7 * DAY_S, 900)}
@@ -217,6 +231,7 @@ class History:
             connections=totals.connections,
             queues=totals.queues,
             disk_free=totals.disk_free,
+            replica_lag=totals.replica_lag,
         )
         with self._guard:
             self._add(sample, sample.t)
@@ -256,6 +271,7 @@ class History:
             sample.connections,
             sample.queues,
             sample.disk_free,
+            sample.replica_lag,
         )
         for recent in self._recent.values():
             if recent.reaches(sample, now_ms):

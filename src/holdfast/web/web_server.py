@@ -47,6 +47,7 @@ class WebServer:
         if self.site.history is not None:
             self.site.history.start()
         self.site.pulse.start()
+        self.site.replica.start()
         self._server.start()
         rpc = []
         if self._rpc is not None:
@@ -58,7 +59,14 @@ class WebServer:
                 for host, port, tls in listening
             ]
         shown = self.site.settings.tls_certificate if any(one["tls"] for one in self.site.listeners) else None
-        note_server(self.site.store.path, os.getpid(), self.site.listeners, Path(shown) if shown else None)
+        status = self.site.replica.status
+        note_server(
+            self.site.store.path,
+            os.getpid(),
+            self.site.listeners,
+            Path(shown) if shown else None,
+            None if status is None else status.url,
+        )
 
     def stop(self) -> None:
         """Close the listeners and stop the background threads."""
@@ -67,6 +75,7 @@ class WebServer:
         self._server.stop()
         self.site.stopped = True
         self.site.pulse.stop()
+        self.site.replica.stop()
         if self.site.history is not None:
             self.site.history.stop()
 

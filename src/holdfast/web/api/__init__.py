@@ -6,6 +6,7 @@ from holdfast.web.api.logs import log_routes
 from holdfast.web.api.messages import message_routes
 from holdfast.web.api.pipelines import pipeline_routes
 from holdfast.web.api.queues import queue_routes
+from holdfast.web.api.replica import replica_routes
 from holdfast.web.api.rights import right_routes
 from holdfast.web.api.sessions import session_routes
 from holdfast.web.api.system import system_routes
@@ -18,6 +19,7 @@ OWN: list[Routes] = [
     session_routes,
     right_routes,
     system_routes,
+    replica_routes,
     queue_routes,
     message_routes,
     dead_routes,

@@ -66,6 +66,9 @@ __all__ = [
     "Records",
     "RecordsRead",
     "RedrivenCount",
+    "ReplicaAlarmJson",
+    "ReplicaJson",
+    "ReplicaReport",
     "RetentionJson",
     "Returned",
     "RunJson",
@@ -200,6 +203,49 @@ class DiskUse(TypedDict):
     used: int
 
 
+class ReplicaJson(TypedDict):
+    """The replica of the store; texts and URL are null without the tag monitoring or administrator."""
+
+    url: str | None
+    role: Annotated[str, Meta(description="owner, fenced, standby, or none before an epoch was claimed.")]
+    epoch: int
+    moment: Annotated[str | None, Meta(description="The last moment in the bucket.")]
+    shipped_at: Nanoseconds | None
+    shipped_time: Time | None
+    lag_seconds: Seconds
+    lag_limit: Annotated[float, Meta(description="The setting replica_lag_limit, in seconds.")]
+    lag_records: int
+    lag_bytes: int
+    lost_records: Annotated[int, Meta(description="Records that left a full disk before they were shipped.")]
+    repaired: Annotated[int, Meta(description="Objects that somebody had deleted, and that were uploaded again.")]
+    error: Annotated[str | None, Meta(description="Why the last attempt failed; null if it did not.")]
+    reason: Annotated[str | None, Meta(description="The same in one word, such as unavailable or expired.")]
+    failing_since: Nanoseconds | None
+    failing_since_time: Time | None
+    last_error: Annotated[str | None, Meta(description="The last error, also if it was overcome.")]
+    last_error_at: Nanoseconds | None
+    last_error_time: Time | None
+    requests: Annotated[dict[str, int], Meta(description="Since the start, by kind: get, put, list, delete.")]
+    failures: Annotated[dict[str, int], Meta(description="Those of them that failed.")]
+    sent_bytes: int
+
+
+class ReplicaAlarmJson(TypedDict):
+    """An alarm of the replica. It blocks no publishers."""
+
+    alarm: Annotated[str, Meta(description="replica-fenced, replica-failing, replica-lag or replica-lost.")]
+    since: Nanoseconds
+    since_time: Time | None
+    text: str
+
+
+class ReplicaReport(TypedDict):
+    """The replica of the store, null without one, and its alarms, the most serious first."""
+
+    replica: ReplicaJson | None
+    alarms: list[ReplicaAlarmJson]
+
+
 class Overview(TypedDict):
     """Totals of the server; `data` is null without the tag monitoring or administrator."""
 
@@ -216,6 +262,8 @@ class Overview(TypedDict):
     memory: MemoryUse
     disk: DiskUse
     warnings: list[str]
+    replica: ReplicaJson | None
+    alarms: Annotated[list[ReplicaAlarmJson], Meta(description="Alarms of the replica.")]
     listeners: list[Listener]
 
 

@@ -4,15 +4,22 @@ import platform
 import shutil
 import socket
 from dataclasses import asdict
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import holdfast
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import iso_time
+from holdfast.web.api.replica import replica_json
 from holdfast.web.api.response_types import BackupResult, Doctor, Overview
 from holdfast.web.health import checkpoint_warning
 from holdfast.web.request_schema import FLAG, TEXT, body, said
 from holdfast.web.routes import Call, Needs, Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.doctor import Check
+    from holdfast.web.context import ServerContext
 
 __all__ = ["system_routes"]
 
@@ -71,6 +78,7 @@ def overview(call: Call) -> Overview:
             "used": totals.logs_bytes,
         },
         "warnings": [warning] if (warning := checkpoint_warning(site)) else [],
+        **replica_json(call),
         "listeners": site.listeners,
     }
 
@@ -92,9 +100,18 @@ def doctor(call: Call) -> Doctor:
     more = {
         "default user": lambda: server_checks.check_users(site.broker.users),
         "encryption": lambda: server_checks.check_encryption(ports),
+        "replica": lambda: _check_replica(site),
         "certificate": lambda: server_checks.check_certificate(site.settings.tls_certificate),
     }
     return {"checks": list(examine(site.store.path, running=True, ports=ports, more=more))}
+
+
+def _check_replica(site: "ServerContext") -> "Iterator[Check]":
+    from holdfast.replica.doctor_checks import check_replica  # noqa: PLC0415 - as above
+
+    status = site.replica.status
+    url = None if status is None else status.url
+    return check_replica(url, site.store.path, status=status, is_served=True, lag_limit=site.replica.lag_limit)
 
 
 @system_routes.post(

@@ -5,11 +5,12 @@ import { chart } from "./chart.js";
 import { h, renew } from "./dom.js";
 import { bytes, count, duration, exact, json, rate } from "./format.js";
 import { choice, facts, figures, head, panel } from "./parts.js";
+import { replicaPanel } from "./replica.js";
 
 // The last minutes, stored while the tab is open: the server's history has larger steps.
 const LIVE = {
   times: [],
-  series: { put: [], deliver: [], ack: [], ready: [], leased: [], delayed: [], resident: [], bodies: [] },
+  series: { put: [], deliver: [], ack: [], ready: [], leased: [], delayed: [], resident: [], bodies: [], replica_lag: [] },
 };
 const LIVE_MS = 5 * 60 * 1000;
 
@@ -23,6 +24,7 @@ function note(overview) {
     delayed: totals.delayed,
     resident: memory.resident,
     bodies: memory.bodies,
+    replica_lag: overview.replica?.lag_seconds ?? null,
   };
   for (const [name, list] of Object.entries(LIVE.series)) {
     list.push(now[name] ?? null);
@@ -53,7 +55,7 @@ function gauge(used, limit, kind) {
 }
 
 /** Alarms and warnings: [kind, text]. */
-function alarms({ memory, disk, warnings = [] }) {
+function alarms({ memory, disk, warnings = [], alarms: ofReplica = [] }) {
   const found = [];
   if (memory.alarm === "memory")
     found.push([
@@ -65,6 +67,7 @@ function alarms({ memory, disk, warnings = [] }) {
       "Alarm",
       `Disk: ${bytes(disk.free)} are free, less than the limit of ${bytes(disk.limit)}; publishers are blocked.`,
     ]);
+  for (const { text } of ofReplica) found.push(["Alarm", `Replica: ${text}.`]);
   return [...found, ...warnings.map((text) => ["Warning", text])];
 }
 
@@ -102,6 +105,7 @@ export function page(view) {
     format: bytes,
     binary: true,
   });
+  const replica = replicaPanel();
   let range = view.query.get("range") ?? "live";
   const ranges = choice(
     "Time range of the charts",
@@ -126,6 +130,7 @@ export function page(view) {
     totals.element,
     rates.element,
     h("div.grid2", depth.element, memory.element),
+    replica.element,
     h(
       "div.grid3",
       panel("Objects", null, parts.element),
@@ -140,7 +145,7 @@ export function page(view) {
     }
     const { times, series } = range === "live" ? LIVE : kept;
     const from = range === "live" ? Math.max(times[0], Math.min(times.at(-1) - 60000, times[0])) : null;
-    for (const one of [rates, depth, memory]) one.update(times, series, from);
+    for (const one of [rates, depth, memory, replica.chart]) one.update(times, series, from);
   }
 
   const polling = view.poll(async (signal) => {
@@ -174,6 +179,7 @@ export function page(view) {
       found.map(([kind, text]) => h("p.notice.bad", { role: "alert" }, h("strong", `${kind}. `), text)),
     );
     showUsage(now, disk);
+    replica.update(now);
     server.update([
       ["Version", `Holdfast ${now.version}, Python ${now.python}`],
       ["Node", now.node],

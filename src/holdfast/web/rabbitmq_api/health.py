@@ -43,15 +43,19 @@ def _failed(reason: str, **more: Any) -> Reply[HealthFailed]:
 
 def _alarms(call: Call) -> Health:
     blocked = call.site.broker.memory.blocked
-    if blocked is None:
+    _, of_replica = call.site.replica.look()
+    active = [*([blocked] if blocked else []), *(one.kind for one in of_replica)]
+    if not active:
         return {"status": "ok"}
-    alarms = [{"node": node_name(), "resource": blocked}]
+    alarms = [{"node": node_name(), "resource": one} for one in active]
     return _failed("There are alarms in effect in the cluster", alarms=alarms)
 
 
-@routes.get("/api/health/checks/alarms", **_CHECK, says="Check that no memory or disk alarm is active.")
+@routes.get(
+    "/api/health/checks/alarms", **_CHECK, says="Check that no alarm is active: memory, disk, or of the replica."
+)
 def alarms(call: Call) -> Health:
-    """Return 503 during a memory or disk alarm."""
+    """Return 503 during an alarm: memory, disk, or of the replica."""
     return _alarms(call)
 
 
@@ -61,7 +65,7 @@ def alarms(call: Call) -> Health:
     says="Check that no alarm is active on this node: the only one.",
 )
 def local_alarms(call: Call) -> Health:
-    """Return 503 during a memory or disk alarm."""
+    """Return 503 during an alarm: memory, disk, or of the replica."""
     return _alarms(call)
 
 
@@ -149,7 +153,7 @@ def certificate_expiration(call: Call) -> Health:
     says="Check that no alarm is active: the former name of health/checks/alarms.",
 )
 def node_health(call: Call) -> Health:
-    """Return 503 during a memory or disk alarm."""
+    """Return 503 during an alarm: memory, disk, or of the replica."""
     return _alarms(call)
 
 
