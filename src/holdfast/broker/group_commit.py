@@ -74,7 +74,8 @@ class GroupCommitter:
         """Whether a requested sync has so much to write that a second thread starts it at once."""
         self._working = _THREADS
         """Number of threads that are not idle."""
-        self._stopping = False
+        self.stopping = False
+        """Whether the threads were asked to end."""
         self._threads = [
             threading.Thread(target=self._run, name=f"holdfast-syncer-{number}", daemon=True)
             for number in range(_THREADS)
@@ -85,7 +86,7 @@ class GroupCommitter:
     def stop(self) -> None:
         """Complete all syncs, and stop the threads. Their `done` calls are posted to the owner's thread."""
         with self._guard:
-            self._stopping = True
+            self.stopping = True
             self._guard.notify_all()
         for thread in self._threads:
             thread.join()
@@ -127,7 +128,7 @@ class GroupCommitter:
             with self._guard:
                 self._working -= 1
                 while not (self._wanted and (self._heavy or not self._working)):
-                    if self._stopping and not self._wanted:
+                    if self.stopping and not self._wanted:
                         self._guard.notify_all()  # the other thread may wait for this one to finish
                         return
                     self._guard.wait()

@@ -633,7 +633,7 @@ class Appender:
         with self.translate_errors("rolling"):
             return self.exclusively(begin_segment, drained=True)
 
-    def rest(self, *, at_once: bool) -> None:
+    def close_idle_files(self, *, at_once: bool) -> None:
         """Close the files until the next write, if no thread is writing: see `holdfast.base.open_files`.
 
         Unless `at_once`, files stay open that were used since the last call, or that would have to be synced.
@@ -643,11 +643,11 @@ class Appender:
             return
         was_used, writer.used = writer.used, False
         if at_once or (writer.is_durable and not was_used):
-            self.if_idle(self._rest)  # the caller may hold the I/O lock of another log
+            self.if_idle(self._close_files)  # the caller may hold the I/O lock of another log
 
-    def _rest(self, writer: SegmentWriter) -> None:
+    def _close_files(self, writer: SegmentWriter) -> None:
         try:
-            writer.rest()
+            writer.close_idle_files()
         except WriterStopped as stopped:
             self._drop_unconfirmed([], stopped)
         except OSError as error:  # the files are closed, and all was on disk before
