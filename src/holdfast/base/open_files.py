@@ -13,12 +13,13 @@ them.
 
 import os
 import resource
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["OPEN_FILES", "CloseFiles", "OpenFileLimit"]
+__all__ = ["OPEN_FILES", "CloseFiles", "OpenFileLimit", "descriptor_limit"]
 
 _PART = 8
 """The descriptor limit of the process, divided by this, is how many logs have open files. Each has three of them."""
@@ -95,10 +96,14 @@ class OpenFileLimit:
         self._order = OrderedDict()
 
 
-def _allowed() -> int:
-    # Read each time: a server raises its limit when it starts.
+def descriptor_limit() -> int:
+    """Return how many files this process may have open. Read each time: a server raises its limit when it starts."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // _PART))
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def _allowed() -> int:
+    return max(_LEAST, min(_MOST, descriptor_limit() // _PART))
 
 
 OPEN_FILES = OpenFileLimit()
