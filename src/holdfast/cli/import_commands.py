@@ -12,7 +12,7 @@ from holdfast.amqp.client import Address, ChannelClosed, ConnectionEnded
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import format_count, plural
 from holdfast.cli.open_store import folder_of, store_to_read, store_to_write
-from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, help_if_alone
+from holdfast.cli.options import DataOption, JsonOption, QueueArgument, Target, UsageError, help_if_alone
 from holdfast.cli.output import (
     Name,
     byte_progress,
@@ -224,28 +224,35 @@ def import_rabbitmq(
     fit = _defined(address, tls, management, definitions, queue or [])
     with RabbitSource(address, tls) as source:
         found, problems = _look(source, fit, queue or [])
-        for one in found:
-            if one.consumers:
-                notify(
-                    f"the queue {one.name!r} has {plural(one.consumers, 'consumer')}: messages that they get are not "
-                    "imported"
-                )
-        with store_to_write(data) as store:
-            fresh = is_fresh(store)
-            with (
-                broker_over(store) as broker,
-                progress_on(error_console(), shown=not as_json, in_bytes=False) as progress,
-            ):
-                added = define(broker, fit.document, fresh=fresh)
-                bar = progress.add_task("importing messages", total=sum(one.ready for one in found))
-                work = RabbitImport(
-                    source, broker, keep=keep, progress=lambda count: progress.update(bar, advance=count)
-                )
-                copied = work.run(found)
-    problems += [f"queue {one.queue!r} in {one.vhost!r}: {one.problem}" for one in copied if one.problem]
-    notes = [f"queue {one.queue!r} in {one.vhost!r}: {note}" for one in copied for note in one.notes]
+        added, copied = _move(source, data, fit, found, keep=keep, with_bar=not as_json)
+    problems += [f"{_place(one)}: {one.problem}" for one in copied if one.problem]
+    notes = [f"{_place(one)}: {note}" for one in copied for note in one.notes]
     _show_move(_Moved(address, added, copied, fit.left_out, problems, notes), as_json=as_json)
     return 1 if problems else 0
+
+
+def _move(
+    source: RabbitSource, data: Target, fit: Fitting, found: list[Found], *, keep: bool, with_bar: bool
+) -> tuple[int, list[Copied]]:
+    """Import definitions and messages; return how many definitions were added, and what was copied of each queue."""
+    for one in found:
+        if one.consumers:
+            consumers = plural(one.consumers, "consumer")
+            notify(f"the queue {one.name!r} has {consumers}: messages that they get are not imported")
+    with store_to_write(data) as store:
+        fresh = is_fresh(store)
+        with (
+            broker_over(store) as broker,
+            progress_on(error_console(), shown=with_bar, in_bytes=False) as progress,
+        ):
+            added = define(broker, fit.document, fresh=fresh)
+            bar = progress.add_task("importing messages", total=sum(one.ready for one in found))
+            work = RabbitImport(source, broker, keep=keep, progress=lambda count: progress.update(bar, advance=count))
+            return added, work.run(found)
+
+
+def _place(one: Copied) -> str:
+    return f"queue {one.queue!r} in {one.vhost!r}"
 
 
 @dataclass(frozen=True, slots=True)
