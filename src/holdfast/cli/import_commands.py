@@ -226,8 +226,7 @@ def import_rabbitmq(
         found, problems = _look(source, fit, queue or [])
         added, copied = _move(source, data, fit, found, keep=keep, with_bar=not as_json)
     problems += [f"{_place(one)}: {one.problem}" for one in copied if one.problem]
-    notes = [f"{_place(one)}: {note}" for one in copied for note in one.notes]
-    _show_move(_Moved(address, added, copied, fit.left_out, problems, notes), as_json=as_json)
+    _show_move(_Moved(address, added, copied, fit.left_out, problems), as_json=as_json)
     return 1 if problems else 0
 
 
@@ -262,7 +261,6 @@ class _Moved:
     queues: list[Copied]
     left_out: list[str]
     problems: list[str]
-    notes: list[str]
 
 
 def _address(url: str, password_file: Path | None, *, has_certificate: bool) -> Address:
@@ -345,6 +343,7 @@ def _look(source: RabbitSource, fit: Fitting, names: Sequence[str]) -> tuple[lis
 
 def _show_move(moved: _Moved, *, as_json: bool) -> None:
     total = sum(one.messages for one in moved.queues)
+    notes = [f"{_place(one)}: {note}" for one in moved.queues for note in one.notes]
     if as_json:
         write_json(
             {
@@ -354,7 +353,7 @@ def _show_move(moved: _Moved, *, as_json: bool) -> None:
                 "queues": [{"vhost": one.vhost, "queue": one.queue, "messages": one.messages} for one in moved.queues],
                 "left_out": moved.left_out,
                 "problems": moved.problems,
-                "notes": moved.notes,
+                "notes": notes,
             }
         )
         return
@@ -368,5 +367,5 @@ def _show_move(moved: _Moved, *, as_json: bool) -> None:
         notify(problem)
     for line in moved.left_out:
         notify(f"skipped: {line}")
-    for note in moved.notes:
+    for note in notes:
         notify(note)
