@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.files import File, Mode, SystemFile, SystemFiles
+from tests.base.internals import descriptor_of
 
 __all__ = ["PATIENCE_S", "Ballast", "NotingFiles", "SlowFiles", "fills_the_disk"]
 
@@ -48,8 +49,7 @@ class SlowFiles(SystemFiles):
 
     def open(self, path: Path, mode: Mode) -> File:
         found = super().open(path, mode)
-        assert isinstance(found, SystemFile)
-        other = SlowFile(os.dup(found._fd), self if path.suffix == ".data" else None)
+        other = SlowFile(os.dup(descriptor_of(found)), self if path.suffix == ".data" else None)
         found.close()
         return other
 
@@ -101,8 +101,7 @@ class NotingFiles(SystemFiles):
         found = super().open(path, mode)
         if path.suffix != ".data":
             return found
-        assert isinstance(found, SystemFile)
-        other = NotedFile(os.dup(found._fd), str(path), self.on_disk)
+        other = NotedFile(os.dup(descriptor_of(found)), str(path), self.on_disk)
         found.close()
         return other
 

@@ -22,6 +22,7 @@ from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 from holdfast.base.files import File, Mode, SystemFile, SystemFiles
+from tests.base.internals import descriptor_of
 
 __all__ = ["HANDLERS", "BlockedFiles", "Handler", "Interrupted", "Interrupts", "LimitExceeded", "handled_by"]
 
@@ -187,8 +188,7 @@ class BlockedFiles(SystemFiles):
         found = super().open(path, mode)
         if path.suffix != ".data":
             return found
-        assert isinstance(found, SystemFile)
-        other = _BlockedFile(os.dup(found._fd), self)
+        other = _BlockedFile(os.dup(descriptor_of(found)), self)
         found.close()
         return other
 

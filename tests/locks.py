@@ -19,6 +19,7 @@ import pytest
 
 import holdfast
 from holdfast.base.fair_lock import FairLock, Ticket
+from tests.base.internals import lock_of
 
 __all__ = ["PAGE", "Created", "Page", "Recorder", "Violation", "created", "documented", "functions"]
 
@@ -320,7 +321,7 @@ class Recorder:
 
     def _check_claim(self, owner: str, name: str = "", mine: FairLock | None = None) -> None:
         # Who waits at the turnstile with its lock held releases that meanwhile.
-        free: object = None if mine is None else mine._changed.lock
+        free: object = None if mine is None else lock_of(mine)
         held = [one.name for one in self._held.get(threading.get_ident(), []) if one is not free]
         self._check(name or f"claim of {owner}", held)
 
@@ -353,7 +354,7 @@ def _by_line(locks: list[Created]) -> dict[tuple[str, int], str]:
 
 
 def _owner(lock: FairLock) -> str:
-    name: str = getattr(lock._changed.lock, "name", "")
+    name: str = getattr(lock_of(lock), "name", "")
     return name if name.endswith("._turnstile") else f"{name.partition('.')[0]}._turnstile"
 
 

@@ -77,16 +77,16 @@ class Served:
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         self._errors = (data.parent / f"{data.name}.stderr").open("ab")
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._errors, text=True)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._errors, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
         if not line.startswith("AMQP on "):
             self.stop()
             raise AssertionError(
-                f"the broker did not start ({self._process.returncode}): {line!r} {self.said()[-2000:]}"
+                f"the broker did not start ({self.process.returncode}): {line!r} {self.said()[-2000:]}"
             )
         self.port = int(line.rsplit(":", 1)[1])
-        self.pid = self._process.pid
+        self.pid = self.process.pid
 
     def said(self) -> str:
         """What it wrote to standard error."""
@@ -101,30 +101,30 @@ class Served:
 
     def runs(self) -> bool:
         """Whether the process is alive."""
-        return self._process.poll() is None
+        return self.process.poll() is None
 
     def kill(self) -> None:
         """End it as a power cut would: it gets no chance to finish anything."""
-        if self._process.poll() is None:
-            os.kill(self._process.pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGKILL)
         self._reap()
 
     def stop(self) -> None:
         """Ask it to end, and wait."""
-        if self._process.poll() is None:
-            self._process.terminate()
+        if self.process.poll() is None:
+            self.process.terminate()
         self._reap()
 
     def _reap(self) -> None:
         try:
-            self._process.wait(timeout=PATIENCE_S)
+            self.process.wait(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
             raise AssertionError("the broker did not end when it was asked to") from None
         finally:
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
             self._errors.close()
 
     def __enter__(self) -> Self:

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from pamqp import commands, header
 from pamqp import frame as pamqp_frame
 
-from holdfast.broker.amqp_values import MalformedField, encode_table
+from holdfast.broker.amqp_values import MalformedField
 from holdfast.broker.basic_properties import (
     PERSISTENT_ONLY,
     Properties,
     decode_properties,
-    delivery_mode_of,
     encode_properties,
 )
 from tests.amqp.values import damaged, prefixes, shorts, tables
@@ -54,7 +53,6 @@ def test_properties_come_back_as_they_were(some: Properties) -> None:
     assert decode_properties(raw) == some
     assert decode_properties(memoryview(raw)) == some
     assert encode_properties(decode_properties(raw)) == raw
-    assert delivery_mode_of(raw) == some.delivery_mode
 
 
 def test_the_common_shapes_are_these_bytes() -> None:
@@ -107,24 +105,13 @@ def test_every_beginning_is_refused_and_so_is_a_byte_too_many() -> None:
 
 @pytest.mark.parametrize("flags", [b"\x00\x01", b"\x00\x02", b"\x10\x01", b"\xff\xff"])
 def test_flags_that_mean_nothing_are_refused(flags: bytes) -> None:
-    for read in (decode_properties, delivery_mode_of):
-        with pytest.raises(MalformedField, match="flags"):
-            read(flags + b"\x00" * 40)
-
-
-def test_the_delivery_mode_is_found_without_reading_the_headers() -> None:
-    unreadable = encode_table({"k": "v"}).replace(b"S", b"?")
-    assert delivery_mode_of(b"\xf0\x00\x01a\x01b" + unreadable + b"\x02") == 2
-    for part in prefixes(b"\xf0\x00\x01a\x01b" + unreadable + b"\x02"):
-        with pytest.raises(MalformedField):
-            delivery_mode_of(part)
+    with pytest.raises(MalformedField, match="flags"):
+        decode_properties(flags + b"\x00" * 40)
 
 
 def test_damaged_properties_raise_nothing_else() -> None:
     refused = 0
     for raw in damaged(encode_properties(FULL)):
-        with contextlib.suppress(MalformedField):
-            delivery_mode_of(raw)
         try:
             decode_properties(raw)
         except MalformedField:
@@ -134,9 +121,8 @@ def test_damaged_properties_raise_nothing_else() -> None:
 
 @given(st.binary(max_size=100))
 def test_random_bytes_raise_nothing_else(raw: bytes) -> None:
-    for read in (decode_properties, delivery_mode_of):
-        with contextlib.suppress(MalformedField):
-            read(raw)
+    with contextlib.suppress(MalformedField):
+        decode_properties(raw)
 
 
 # pamqp as the judge: it has a datetime for the timestamp, wants cluster_id empty and leaves out what is empty.

@@ -18,7 +18,7 @@ def is_idle(turns: TurnScheduler) -> bool:
 
 def is_stopping(turns: TurnScheduler) -> bool:
     """Whether the threads of the group commit were asked to end."""
-    return turns.committer._stopping
+    return turns.committer.stopping
 
 
 def routes_cached(router: Router) -> int:

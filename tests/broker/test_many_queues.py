@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.base.files import UnsyncedFiles
-from holdfast.base.open_files import AWAKE
+from holdfast.base.open_files import OPEN_FILES
 from holdfast.broker.broker import Broker
 from holdfast.broker.memory_alarm import Limits, resident_bytes
 from holdfast.broker.queue_dispatcher import BrokerQueue
@@ -35,7 +35,7 @@ def open_broker(tmp_path: Path) -> Iterator[Open]:
     Its files are not synced: what is asked here is what is open and what is found again, not what a power cut leaves,
     and fsyncs would take most of the time. Nothing runs in the background: the tests do what the clock would.
     """
-    AWAKE.forget()
+    OPEN_FILES.forget()
     opened: list[Broker] = []
 
     def close() -> None:

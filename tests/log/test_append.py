@@ -255,7 +255,7 @@ def test_many_threads_that_write_roll_sync_and_rest_leave_every_record_in_its_pl
             try:
                 while not appending.is_set():
                     if action == "rest":
-                        log.appender.rest(at_once=True)
+                        log.appender.close_idle_files(at_once=True)
                     else:
                         getattr(log.appender, action)()
             except BaseException as error:  # told to the test's own thread

@@ -259,7 +259,7 @@ def test_a_file_is_not_closed_while_the_disk_works_on_it(log: Log, slow: SlowFil
         log.append(bytes(5000))
         log.appender.write_out()
 
-    ways = {"roll": roll, "rest": lambda: log.appender.rest(at_once=True), "close": log.close}
+    ways = {"roll": roll, "rest": lambda: log.appender.close_idle_files(at_once=True), "close": log.close}
     log.append(b"before")
     with syncing(log, slow) as result, ThreadPoolExecutor(1) as pool:
         other = pool.submit(ways[how])

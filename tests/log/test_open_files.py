@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Closed, Flush, Log, Roll, StorageError, Store, WriterStopped
-from holdfast.base.open_files import AWAKE, Awake
+from holdfast.base.open_files import OPEN_FILES, OpenFileLimit
 from holdfast.log.background import BackgroundWorker
 from holdfast.log.consumer_offsets import OffsetStore, Position, place_of
 from holdfast.log.snapshot import snapshot_logs
@@ -25,11 +25,11 @@ SYNC = Flush.sync()
 @pytest.fixture(autouse=True)
 def one_awake(files: SimFiles, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One log at a time has its files open; those of other tests have nothing to do with it."""
-    AWAKE.forget()
-    monkeypatch.setattr(AWAKE, "most", 1)
+    OPEN_FILES.forget()
+    monkeypatch.setattr(OPEN_FILES, "most", 1)
     files.open_limit.most = 1
     yield
-    AWAKE.forget()
+    OPEN_FILES.forget()
 
 
 def payloads(log: Log) -> list[bytes]:
@@ -80,37 +80,37 @@ def test_opening_and_closing_a_log_that_nobody_writes_opens_no_file_for_writing(
         log.page_out()
         segment, *rest = open_files(tmp_path)
         assert segment.endswith(".data") and not rest  # the mapping that was read from
-        assert len(AWAKE) == 0
+        assert len(OPEN_FILES) == 0
 
 
-def test_how_many_may_be_awake_follows_from_the_limit_of_the_process(tmp_path: Path) -> None:
-    open_limit = Awake()
+def test_how_many_may_have_open_files_follows_from_the_limit_of_the_process(tmp_path: Path) -> None:
+    open_limit = OpenFileLimit()
     asked: list[bool] = []
 
-    def rest(*, at_once: bool) -> None:
+    def close(*, at_once: bool) -> None:
         asked.append(at_once)
 
     for key in range(200_000 // 8):
-        open_limit.admit(key, lambda: rest)
+        open_limit.admit(key, lambda: close)
         if asked:
             break
     assert 16 <= key <= 4096
 
 
 def test_what_was_used_lately_is_asked_after_what_was_not(disk_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AWAKE, "most", 3)
+    monkeypatch.setattr(OPEN_FILES, "most", 3)
     old, busy, other, late = (disk_store.log(name, flush=SYNC) for name in ("old", "busy", "other", "late"))
     for log in (old, busy, other):
         log.append(b"1")
-    late.append(b"1")  # all were used, so the first rests, and the others have had their second chance
+    late.append(b"1")  # all were used, so the first closes its files, and the others have had their second chance
     busy.append(b"2")
-    old.append(b"2")  # among those that are awake only `busy` was used since
+    old.append(b"2")  # among those with open files only `busy` was used since
     folders = {Path(name).relative_to(disk_store.path).parts[1] for name in open_files(disk_store.path)}
     assert "busy" in folders and len(folders) == 3
 
 
 def test_a_log_that_nobody_has_any_more_makes_room() -> None:
-    open_limit = Awake()
+    open_limit = OpenFileLimit()
     open_limit.most = 1
     open_limit.admit(1, lambda: None)
     open_limit.admit(2, lambda: None)
@@ -158,9 +158,9 @@ def test_a_log_rests_only_between_writes(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=SYNC)
     log.append(b"1")
     with file_lock(log):
-        log.appender.rest(at_once=True)
+        log.appender.close_idle_files(at_once=True)
         assert len(files.open_limit) == 1
-    log.appender.rest(at_once=True)
+    log.appender.close_idle_files(at_once=True)
     assert len(files.open_limit) == 0
 
 
@@ -178,7 +178,7 @@ def test_what_happens_on_one_disk_is_no_matter_of_another(tmp_path: Path, store:
 def test_too_many_open_files_fail_one_append_and_no_more(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=SYNC)
     log.append(b"1")
-    log.appender.rest(at_once=True)
+    log.appender.close_idle_files(at_once=True)
     files.fail("open", errno.EMFILE, pattern="*.index")
     with pytest.raises(StorageError):
         log.append(b"2")
@@ -193,10 +193,10 @@ def test_zeros_that_were_written_ahead_are_there_when_the_log_wakes_and_gone_whe
     for n in range(20):
         log.append(b"%d" % n)
     before = len(files.content(name_of(files, "clicks", ".data")))
-    log.appender.rest(at_once=True)
+    log.appender.close_idle_files(at_once=True)
     log.append(b"20")
     assert len(files.content(name_of(files, "clicks", ".data"))) == before > log.segments()[-1].bytes
-    log.appender.rest(at_once=True)
+    log.appender.close_idle_files(at_once=True)
     end = log.segments()[-1].bytes
     store.close()
     assert len(files.content(name_of(files, "clicks", ".data"))) == end
@@ -206,7 +206,7 @@ def test_a_log_that_rested_rolls_and_seals_as_any_other(store: Store, reopen: Ca
     log = store.log("clicks", flush=SYNC, roll=Roll.count(3), index_interval=1)
     for n in range(10):
         log.append(b"%d" % n)
-        log.appender.rest(at_once=True)
+        log.appender.close_idle_files(at_once=True)
     assert [segment.records for segment in log.segments()] == [3, 3, 3, 1]
     assert not log.verify().damage
     store.close()
@@ -226,7 +226,7 @@ def test_an_index_that_was_taken_away_meanwhile_is_made_anew(
         log.append(b"%d" % n)
     index = name_of(files, "clicks", ".index")
     before = bytes(files.content(index))
-    log.appender.rest(at_once=True)
+    log.appender.close_idle_files(at_once=True)
     files.remove(Path(index))
     log.append(b"5")
     assert bytes(files.content(index)).startswith(before)
@@ -237,7 +237,7 @@ def test_an_index_that_was_taken_away_meanwhile_is_made_anew(
 def test_a_segment_that_was_cut_meanwhile_takes_no_more_writes(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=SYNC)
     log.append(b"1")
-    log.appender.rest(at_once=True)
+    log.appender.close_idle_files(at_once=True)
     del files.content(name_of(files, "clicks", ".data"))[70:]
     with pytest.raises(WriterStopped, match="was truncated to 70 bytes"):
         log.append(b"2")
@@ -246,7 +246,7 @@ def test_a_segment_that_was_cut_meanwhile_takes_no_more_writes(store: Store, fil
 def test_a_reader_beside_it_sees_what_was_written_before_and_after(store: Store, reopen: Callable[..., Store]) -> None:
     log = store.log("clicks", flush=SYNC)
     log.append(b"1")
-    log.appender.rest(at_once=True)
+    log.appender.close_idle_files(at_once=True)
     reader = reopen(read_only=True).log("clicks")
     assert payloads(reader) == [b"1"]
     log.append(b"2")
@@ -264,7 +264,7 @@ class TakingTurns:
         self.confirmed: dict[str, list[bytes]] = {"sync": [], "async": [], "rolls": []}
 
     def run(self, files: SimFiles) -> None:
-        files.open_limit = Awake(1)
+        files.open_limit = OpenFileLimit(1)
         store = holdfast.open("data", files=files, clock=self.clock, background=False)
         rolls, late = store.log("rolls", flush=SYNC, roll=Roll.count(2)), store.log("async", flush=ASYNC)
         for turn in range(3):
@@ -280,7 +280,7 @@ class TakingTurns:
         store.close()
 
     def check(self, files: SimFiles) -> None:
-        files.open_limit = Awake(1)
+        files.open_limit = OpenFileLimit(1)
         store = holdfast.open("data", files=files, clock=self.clock, background=False)
         for name, confirmed in self.confirmed.items():
             log = store.log(name, flush=SYNC)
@@ -304,7 +304,7 @@ def test_these_crashes_are_noticed_where_a_sync_does_nothing() -> None:
 
 
 def test_many_threads_on_many_logs_wait_for_nobody_in_a_circle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AWAKE, "most", 2)
+    monkeypatch.setattr(OPEN_FILES, "most", 2)
     failures: list[BaseException] = []
     with holdfast.open(tmp_path) as store:
         logs = [store.log(f"log{n}", flush=ASYNC if n % 2 else SYNC) for n in range(8)]
@@ -338,7 +338,7 @@ def test_many_threads_on_many_logs_wait_for_nobody_in_a_circle(tmp_path: Path, m
         assert not failures
         assert sum(log.end for log in logs) == 4 * 120
         assert all(len(payloads(log)) == log.end for log in logs)
-        assert len(AWAKE) <= 2 + len(threads)
+        assert len(OPEN_FILES) <= 2 + len(threads)
     with holdfast.open(tmp_path) as store:
         assert sum(len(payloads(store.log(f"log{n}"))) for n in range(8)) == 4 * 120
 
@@ -356,7 +356,7 @@ def test_a_forked_child_lets_the_logs_of_its_parent_alone(tmp_path: Path) -> Non
                     other.log("clicks", flush=SYNC).append(b"2")
                     with pytest.raises(Closed):
                         log.append(b"3")
-                    status = 0 if len(AWAKE) == 1 else 2
+                    status = 0 if len(OPEN_FILES) == 1 else 2
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

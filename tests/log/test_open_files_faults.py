@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import Flush, StorageError, Store, WriterStopped
 from holdfast.base.files import File, Mode, SystemFiles
-from holdfast.base.open_files import AWAKE
+from holdfast.base.open_files import OPEN_FILES
 from holdfast.log.snapshot import LogSnapshot, snapshot_logs
 from tests.interrupts import Interrupted, Interrupts
 from tests.log.internals import PlainFile
@@ -20,10 +20,10 @@ from tests.log.internals import PlainFile
 @pytest.fixture(autouse=True)
 def one_awake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One log at a time has its files open; those of other tests have nothing to do with it."""
-    AWAKE.forget()
-    monkeypatch.setattr(AWAKE, "most", 1)
+    OPEN_FILES.forget()
+    monkeypatch.setattr(OPEN_FILES, "most", 1)
     yield
-    AWAKE.forget()
+    OPEN_FILES.forget()
 
 
 def test_a_cut_of_a_log_that_is_just_being_cleared_goes_on_with_its_sequences(tmp_path: Path) -> None:

@@ -132,16 +132,16 @@ def recent_ids(ids: Dedup) -> list[bytes]:
 
 def ordered_leases(leases: Leases) -> int:
     """How many entries the order of expiry has."""
-    return len(leases._order)
+    return len(leases.order)
 
 
 def at_work(polls: AsyncLeases) -> set[asyncio.Future[None]]:
     """What runs in the background for waiting polls."""
-    return polls._at_work
+    return polls.at_work
 
 
 def is_dealing(polls: AsyncLeases) -> bool:
-    return polls._deals
+    return polls.deals
 
 
 def take_only_poll(polls: AsyncLeases) -> "asyncio.Future[list[Delivery]]":

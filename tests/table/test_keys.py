@@ -113,20 +113,6 @@ def test_the_type_of_a_union_can_be_in_a_key() -> None:
     assert len(set(keys)) == 3
 
 
-def test_the_keys_with_given_first_values_lie_in_their_range() -> None:
-    logs = [log(minute, level, source) for minute in (0, 1) for level in Level for source in ("a", "b")]
-    start, stop = LOGS.prefix_for({"at": instant(1), "level": Level.DEBUG})
-    found = [log for log in logs if start <= LOGS.key_of(log) and (stop is None or LOGS.key_of(log) < stop)]
-    assert found == [log(1, Level.DEBUG, "a"), log(1, Level.DEBUG, "b")]
-    assert LOGS.prefix_for({}) == (b"", None)
-
-
-@pytest.mark.parametrize("values", [{"level": Level.INFO}, {"at": instant(0), "source": "a"}, {"at": None}, {"x": 1}])
-def test_other_values_have_no_range(values: dict[str, object]) -> None:
-    with pytest.raises(InvalidArgument):
-        LOGS.prefix_for(values)
-
-
 def test_keys_that_cannot_be_are_refused() -> None:
     key = LOGS.key_of(log())
     for wrong in (b"", key[:-1], key + b"\0", b"\xff" * 3, key[:-1] + b"\x01\x07\x00"):

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 import holdfast
 from holdfast.amqp.settings import Settings
 from holdfast.base.errors import Closed, StorageError
-from holdfast.broker.dead_letter_browser import letters_in, put_back
+from holdfast.broker.dead_letter_browser import letter_of, put_back
 from holdfast.broker.message import PROPERTIES
 from holdfast.broker.users import Users
 from holdfast.web.api import messages
@@ -135,7 +135,9 @@ def test_two_who_put_back_the_same_dead_letters_do_not_double_them(dying: Served
 
 def test_a_spoilt_dead_letter_does_not_hide_that_others_were_put_back(dying: Served) -> None:
     host = dying.site.host("/")
-    good, other, *_ = letters_in(host.broker_queues["graves"], 10)
+    graves = host.broker_queues["graves"]
+    good, other = (letter_of(graves, message) for message in graves.queue.peek(2))
+    assert good is not None and other is not None
     spoilt = other._replace(headers={**other.headers, PROPERTIES: b"\xff\xff"})
     done = dying.site.on_broker(lambda: put_back(host, [good, spoilt]))
     assert [letter for letter, _ in done] == [good]

@@ -44,9 +44,9 @@ def doctor(data: Path, **environment: object) -> tuple[int, str]:
 def test_a_healthy_server_passes_all_checks(tmp_path: Path) -> None:
     ports = {"http_port": free_port(), "rpc_port": free_port()}
     with ServedApart(tmp_path / "data", **ports) as served:
-        assert served._process.stdout is not None
+        assert served.process.stdout is not None
         for _ in range(2):  # until it listens on all
-            served._process.stdout.readline()
+            served.process.stdout.readline()
         code, said = doctor(tmp_path / "data", amqp_port=served.port, **ports)
         assert code == 0, said
         assert said.count(f"is used by the server of this store, process {served.pid}") in (3, 6)  # with IPv6
@@ -57,9 +57,9 @@ def test_the_running_server_is_judged_and_not_the_configuration_of_the_command(t
     certificate = Authority(tmp_path).for_server()
     tls = {"tls_certificate": certificate.chain, "tls_key": certificate.key, "https_port": free_port()}
     with ServedApart(tmp_path / "data", host="0.0.0.0", http_port=0, rpc_port="none", **tls) as served:
-        assert served._process.stdout is not None
+        assert served.process.stdout is not None
         for _ in range(2):
-            served._process.stdout.readline()
+            served.process.stdout.readline()
         code, said = doctor(tmp_path / "data")  # whose own settings are the defaults
         assert code == 0, said
         checks = {one["name"]: one for one in map(json.loads, said.splitlines())}
@@ -108,8 +108,8 @@ def test_a_port_is_the_servers_only_on_its_address(listening: str, host: str, ha
 
 def test_a_note_that_a_crash_left_is_no_server(tmp_path: Path) -> None:
     with ServedApart(tmp_path / "data", http_port=0, rpc_port="none") as served:
-        assert served._process.stdout is not None
-        served._process.stdout.readline()
+        assert served.process.stdout is not None
+        served.process.stdout.readline()
         found = server_of(tmp_path / "data")
         assert found is not None
         assert found.process == served.pid

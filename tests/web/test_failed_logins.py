@@ -117,8 +117,8 @@ async def main():
 asyncio.run(main())
 """
     with ServedApart(tmp_path / "data", http_port="none", rpc_port=0) as served:
-        assert served._process.stdout is not None
-        port = served._process.stdout.readline().rsplit(":", 1)[1].strip()
+        assert served.process.stdout is not None
+        port = served.process.stdout.readline().rsplit(":", 1)[1].strip()
         subprocess.run([sys.executable, "-c", script, port], check=True, timeout=300)
     logged = [one for one in served.said().splitlines() if " WARNING holdfast.broker: " in one]
     found = [LINE.findall(one)[0] for one in logged]

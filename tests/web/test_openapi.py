@@ -89,14 +89,14 @@ class Requests:
     """Sends requests by route, and records which routes have succeeded."""
 
     def __init__(self, served: Served) -> None:
-        self._served = served
+        self.served = served
         self.succeeded: set[str] = set()
 
     def send(self, route: str, content: object = None, *, query: str = "", **names: object) -> Any:
         """Send a request to a route such as `GET /api/queues/{vhost}`, with these names in its path."""
         method, _, template = route.partition(" ")
         path = template.format(**{name: q(str(value)) for name, value in names.items()})
-        answer = self._served.ask(method, path + query, content, user="operator")
+        answer = self.served.ask(method, path + query, content, user="operator")
         assert answer.status < 300, (route, answer.status, answer.body)
         self.succeeded.add(route)
         return answer.json if answer.body and answer.headers.get_content_type() == "application/json" else None
@@ -122,7 +122,7 @@ def names(route: Route) -> str:
 
 
 def test_every_route_of_the_own_api_answers_as_described(requests: Requests, tmp_path: Path) -> None:
-    served, send = requests._served, requests.send
+    served, send = requests.served, requests.send
     sessions(requests)
     send("GET /api/holdfast/overview")
     send("GET /api/holdfast/history")
@@ -238,7 +238,7 @@ def tables(requests: Requests) -> None:
 
 
 def test_every_other_route_that_reads_answers_as_described(requests: Requests) -> None:
-    served = requests._served
+    served = requests.served
     served.post("/api/holdfast/queues", {"name": "orders"})
     served.post("/api/bindings/%2F/e/amq.topic/q/orders", {"routing_key": "a.b"})
     served.post("/api/bindings/%2F/e/amq.topic/e/amq.fanout", {"routing_key": "a.b"})

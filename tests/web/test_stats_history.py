@@ -14,7 +14,7 @@ from holdfast import Store
 from holdfast.base.errors import InvalidArgument
 from holdfast.testing import SimClock, SimFiles
 from holdfast.web.overview_stats import Totals
-from holdfast.web.stats_history import LOG, SERIES, History
+from holdfast.web.stats_history import LEVELS, LOG, RATES, History
 from tests.web.serving import Served
 
 HOUR_S, DAY_S = 3600, 86_400
@@ -95,7 +95,7 @@ def test_a_range_has_its_times_in_equal_steps_and_a_value_or_null_for_each(
     assert {later - sooner for sooner, later in pairwise(times)} == {step * 1000}
     assert len(times) == count
     assert times[-1] <= clock.time_ns() // 1_000_000 < times[-1] + step * 1000
-    assert set(found["series"]) == set(SERIES)
+    assert set(found["series"]) == {*RATES, *LEVELS}
     assert all(len(values) == count for values in found["series"].values())
     json.dumps(found)
 

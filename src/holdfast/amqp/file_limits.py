@@ -4,11 +4,10 @@ One in eight open files may be the segment of a log that is written, which has t
 that is three eighths. The server itself, RocksDB, pipelines and backups take the rest of the store's half.
 """
 
-import resource
-import sys
 from typing import NamedTuple
 
 from holdfast.amqp.settings import Settings
+from holdfast.base.open_files import descriptor_limit
 
 __all__ = ["Shares", "clients_allowed", "shares_of"]
 
@@ -31,13 +30,13 @@ class Shares(NamedTuple):
 
 def clients_allowed() -> int:
     """Return how many connections all protocols may have open together."""
-    files = _open_files()
+    files = descriptor_limit()
     return max(_CLIENTS_LEAST, files - max(files // 2, files * 3 // 8 + _STORE_LEAST))
 
 
 def shares_of(settings: Settings) -> Shares:
     """Return how many connections each protocol may have open. AMQP gets what HTTP and Cap'n Proto cannot take."""
-    files, clients = _open_files(), clients_allowed()
+    files, clients = descriptor_limit(), clients_allowed()
     http = min(settings.http_connections or min(_SHARE_MAX, files // _HTTP_SHARE), clients // 2)
     rpc = min(settings.rpc_connections or min(_SHARE_MAX, files // _RPC_SHARE), clients // 4)
     has_http = settings.http_port is not None or settings.https_port is not None
@@ -48,8 +47,3 @@ def shares_of(settings: Settings) -> Shares:
         http_per_address=settings.http_connections_per_address or max(1, http // 2),
         rpc=max(1, rpc),
     )
-
-
-def _open_files() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

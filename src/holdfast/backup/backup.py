@@ -108,8 +108,6 @@ def take_backup(
 
     After an error an incomplete backup is removed; after an interrupt or a crash, the next backup to `dest` removes it.
     """
-    from holdfast import __version__  # noqa: PLC0415 - a circular import
-
     started = clock.monotonic()
     with translate_os_errors("backing up to", dest), contextlib.ExitStack() as ends:
         files.make_dirs(dest)
@@ -125,22 +123,10 @@ def take_backup(
         set_mode(files, folder, OWNER_ONLY)
         try:
             copier = Copier(files, folder, earlier, earlier_folder, copy=copy)
-            with contextlib.closing(files.open(folder / UNFINISHED, "x")) as mark:
-                write_all(mark, f"a backup of {store} that was not finished\n".encode(), 0)
-                mark.sync()
-            files.sync_dir(folder)
+            _mark_unfinished(files, folder, store)
             _copy_all(copier, staging, progress)
             sync_all(files, copier.written, copier.folders)
-            manifest = Manifest(
-                created=moment.time,
-                store=str(store.absolute()),
-                version=__version__,
-                mode=mode_of(files, store),
-                base=earlier_folder.name if earlier_folder is not None and copier.reused_files else None,
-                cut=moment.cuts,
-                left_out=moment.left_out,
-                files=copier.entries,
-            )
+            manifest = _manifest(files, store, moment, copier, earlier_folder)
             write_manifest(files, folder, manifest)
             files.sync_dir(dest)
         except BaseException as error:
@@ -171,6 +157,30 @@ def take_backup(
         held=moment.held,
         took=clock.monotonic() - started,
         left_out=tuple(moment.left_out),
+    )
+
+
+def _mark_unfinished(files: Files, folder: Path, store: Path) -> None:
+    with contextlib.closing(files.open(folder / UNFINISHED, "x")) as mark:
+        write_all(mark, f"a backup of {store} that was not finished\n".encode(), 0)
+        mark.sync()
+    files.sync_dir(folder)
+
+
+def _manifest(
+    files: Files, store: Path, moment: ConsistentCut, copier: Copier, earlier_folder: Path | None
+) -> Manifest:
+    from holdfast import __version__  # noqa: PLC0415 - a circular import
+
+    return Manifest(
+        created=moment.time,
+        store=str(store.absolute()),
+        version=__version__,
+        mode=mode_of(files, store),
+        base=earlier_folder.name if earlier_folder is not None and copier.reused_files else None,
+        cut=moment.cuts,
+        left_out=moment.left_out,
+        files=copier.entries,
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol, Self
 
 from holdfast.base.errors import Locked, is_reported, storage_error
-from holdfast.base.open_files import AWAKE, Awake
+from holdfast.base.open_files import OPEN_FILES, OpenFileLimit
 
 __all__ = [
     "Buffer",
@@ -84,7 +84,7 @@ class Lock(Protocol):
 class Files(Protocol):
     """A file system. Implementations: `SystemFiles`, and `holdfast.testing.SimFiles` for tests."""
 
-    open_limit: Awake
+    open_limit: OpenFileLimit
     """Limits how many logs keep files of this file system open."""
 
     def open(self, path: Path, mode: Mode) -> File:
@@ -311,7 +311,7 @@ class SystemFiles:
     can read them (0640, 0750).
     """
 
-    open_limit = AWAKE
+    open_limit = OPEN_FILES
     group_readable = False
     folder_mode, file_mode = 0o700, 0o600
 

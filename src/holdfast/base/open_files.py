@@ -13,12 +13,13 @@ them.
 
 import os
 import resource
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["AWAKE", "Awake", "OpenFileLimit"]
+__all__ = ["OPEN_FILES", "CloseFiles", "OpenFileLimit", "descriptor_limit"]
 
 _PART = 8
 """The descriptor limit of the process, divided by this, is how many logs have open files. Each has three of them."""
@@ -28,7 +29,7 @@ _LOOKS = 32
 _INSISTENT_LOOKS = 32
 
 
-class OpenFileLimit(Protocol):
+class CloseFiles(Protocol):
     """Callback that asks a log to close its files."""
 
     def __call__(self, *, at_once: bool) -> None:
@@ -39,7 +40,7 @@ class OpenFileLimit(Protocol):
         ...
 
 
-class Awake:
+class OpenFileLimit:
     """The logs with open files, of one `Files` implementation, roughly in order of last use. Threads: any.
 
     Locks: `_guard` is the last in the lock order, and not held during any call. A log that opens its files holds its
@@ -50,18 +51,18 @@ class Awake:
         self.most = most
         """How many logs may have their files open; None: derived from the descriptor limit of the process."""
         self._guard = threading.Lock()
-        self._order: OrderedDict[int, Callable[[], OpenFileLimit | None]] = OrderedDict()
+        self._order: OrderedDict[int, Callable[[], CloseFiles | None]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def admit(self, key: int, rest: Callable[[], OpenFileLimit | None]) -> None:
+    def admit(self, key: int, close_files: Callable[[], CloseFiles | None]) -> None:
         """Note that a log is about to open its files, and ask others to close theirs if there are too many.
 
-        `rest` is a weak reference.
+        `close_files` is a weak reference.
         """
         with self._guard:
-            self._order[key] = rest
+            self._order[key] = close_files
             self._order.move_to_end(key)
         most = self.most if self.most is not None else _allowed()
         for look in range(_LOOKS + _INSISTENT_LOOKS):
@@ -81,9 +82,9 @@ class Awake:
             key = next(iter(self._order))
             reference = self._order[key]
             self._order.move_to_end(key)  # if it declines, it is asked again after all others
-        rest = reference()
-        if rest is not None:
-            rest(at_once=at_once)  # it calls `leave` with its own lock held: its files may be open again by now
+        close_files = reference()
+        if close_files is not None:
+            close_files(at_once=at_once)  # it calls `leave` with its own lock held: its files may be open again by now
             return
         with self._guard:
             if self._order.get(key) is reference:
@@ -95,12 +96,16 @@ class Awake:
         self._order = OrderedDict()
 
 
-def _allowed() -> int:
-    # Read each time: a server raises its limit when it starts.
+def descriptor_limit() -> int:
+    """Return how many files this process may have open. Read each time: a server raises its limit when it starts."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // _PART))
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-AWAKE = Awake()
+def _allowed() -> int:
+    return max(_LEAST, min(_MOST, descriptor_limit() // _PART))
+
+
+OPEN_FILES = OpenFileLimit()
 """The logs with open files on the operating system's file system, in this process."""
-os.register_at_fork(after_in_child=AWAKE.forget)
+os.register_at_fork(after_in_child=OPEN_FILES.forget)

@@ -22,7 +22,6 @@ __all__ = [
     "PROPERTY_NAMES",
     "Properties",
     "decode_properties",
-    "delivery_mode_of",
     "encode_properties",
     "mode_if_modest",
 ]
@@ -170,24 +169,6 @@ def mode_if_modest(raw: bytes, special: Container[bytes]) -> int | None:
     except IndexError:
         return None
     return mode if offset == len(raw) else None
-
-
-def delivery_mode_of(raw: bytes | memoryview) -> int | None:
-    """Return the delivery mode alone; fields before it are skipped by their length, and not validated."""
-    flags = _flags(raw)
-    if not flags & _DELIVERY_MODE:
-        return None
-    offset = 2
-    try:
-        if flags & _CONTENT_TYPE:
-            offset += 1 + raw[offset]
-        if flags & _CONTENT_ENCODING:
-            offset += 1 + raw[offset]
-        if flags & _HEADERS:
-            offset += 4 + int.from_bytes(raw[offset : offset + 4], "big")
-        return raw[offset]
-    except IndexError:
-        raise MalformedField("the properties end before their delivery_mode") from None
 
 
 def _flags(raw: bytes | memoryview) -> int:

@@ -1,6 +1,6 @@
 """Finds and requeues messages that were dead-lettered through an exchange, using their `x-death` header."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.broker.topology import QueueDefinition
     from holdfast.broker.vhost import VirtualHostRuntime
 
-__all__ = ["REDRIVEN", "dead_letter_targets", "letter_of", "letters_in", "put_back"]
+__all__ = ["REDRIVEN", "dead_letter_targets", "letter_of", "put_back"]
 
 REDRIVEN = "x-redriven"
 """The header that counts how often a dead letter was put back into its queue."""
@@ -51,14 +51,6 @@ def dead_letter_targets(host: "VirtualHostRuntime", origin: "QueueDefinition | N
             else:
                 line.append(binding.destination)
     return frozenset(queues & topology.queues.keys())
-
-
-def letters_in(broker_queue: BrokerQueue, count: int) -> Iterator[DeadLetter]:
-    """Yield the dead letters among the next `count` messages of a queue."""
-    for message in broker_queue.queue.peek(count) if broker_queue.ready() else ():
-        found = letter_of(broker_queue, message)
-        if found is not None:
-            yield found
 
 
 def letter_of(broker_queue: BrokerQueue, message: PeekedMessage) -> DeadLetter | None:

@@ -13,7 +13,6 @@ __all__ = [
     "NotAllowed",
     "NotOffered",
     "PreconditionFailed",
-    "ResourceError",
     "ResourceLocked",
     "named",
     "no_such_vhost",
@@ -72,13 +71,6 @@ class CommandInvalid(BrokerError):
 
     code = 503
     name = "COMMAND_INVALID"
-
-
-class ResourceError(BrokerError):
-    """506: a resource of the server is exhausted."""
-
-    code = 506
-    name = "RESOURCE_ERROR"
 
 
 class NotAllowed(BrokerError):

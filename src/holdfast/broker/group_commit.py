@@ -10,7 +10,7 @@ from functools import partial
 from holdfast.base.errors import Closed, HoldfastError, StorageError, raised_by_handler
 from holdfast.log.log import Log
 
-__all__ = ["GroupCommitter", "SyncRequest", "durability_notice"]
+__all__ = ["GroupCommitter", "SyncRequest"]
 
 logger = logging.getLogger("holdfast.broker")
 
@@ -21,17 +21,6 @@ _HEAVY_BYTES = 512 << 10
 """Bytes to write above which a second thread starts while the first one syncs."""
 _QUICK_S = 0.005
 _CAUTION_MIN_S, _CAUTION_MAX_S = 0.02, 1.0
-
-
-class _Notice(threading.local):
-    log: Log | None = None
-
-
-durability_notice = _Notice()
-"""Its `log` is the one whose readers this thread notifies that records are durable, which were visible before.
-
-Readers of this process that know all records up to the end of the log need not look for more.
-"""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +63,8 @@ class GroupCommitter:
         """Whether a requested sync has so much to write that a second thread starts it at once."""
         self._working = _THREADS
         """Number of threads that are not idle."""
-        self._stopping = False
+        self.stopping = False
+        """Whether the threads were asked to end."""
         self._threads = [
             threading.Thread(target=self._run, name=f"holdfast-syncer-{number}", daemon=True)
             for number in range(_THREADS)
@@ -85,7 +75,7 @@ class GroupCommitter:
     def stop(self) -> None:
         """Complete all syncs, and stop the threads. Their `done` calls are posted to the owner's thread."""
         with self._guard:
-            self._stopping = True
+            self.stopping = True
             self._guard.notify_all()
         for thread in self._threads:
             thread.join()
@@ -108,7 +98,7 @@ class GroupCommitter:
             else:
                 self._caution = max(_CAUTION_MIN_S, self._caution * 0.9)
             turn[0].done(error)
-            self._after_turn(partial(_publish, log))  # after the confirm was sent: the client processes it meanwhile
+            self._after_turn(log.appender.tell)  # after the confirm was sent: the client processes it meanwhile
             return
         self._hand_over(turn)
 
@@ -127,7 +117,7 @@ class GroupCommitter:
             with self._guard:
                 self._working -= 1
                 while not (self._wanted and (self._heavy or not self._working)):
-                    if self._stopping and not self._wanted:
+                    if self.stopping and not self._wanted:
                         self._guard.notify_all()  # the other thread may wait for this one to finish
                         return
                     self._guard.wait()
@@ -144,7 +134,7 @@ class GroupCommitter:
             self._post(partial(_tell, finished))
             for log in wanted:
                 try:
-                    _publish(log, patient=True)
+                    log.appender.tell(patient=True)
                 except Exception:  # as below: the thread must continue
                     logger.exception("notifying followers failed: log=%s", log.name, extra={"log": log.name})
 
@@ -156,15 +146,6 @@ def _tell(finished: list[SyncRequest]) -> None:
             wait.done(wait.error)
         except Exception:  # the others must be notified nevertheless
             logger.exception("notifying a caller of a sync failed")
-
-
-def _publish(log: Log, *, patient: bool = False) -> None:
-    """Publish what a sync made durable to readers in other processes, and notify those in this one."""
-    durability_notice.log = log
-    try:
-        log.appender.tell(patient=patient)
-    finally:
-        durability_notice.log = None
 
 
 def _sync(log: Log) -> HoldfastError | None:

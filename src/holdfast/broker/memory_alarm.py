@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.base.open_files import descriptor_limit
 from holdfast.log.segment import mapped_files
 from holdfast.queue import Queue
 
-__all__ = ["Limits", "MemoryMonitor", "keep_allocator_small", "resident_bytes"]
+__all__ = ["Limits", "MemoryMonitor", "free_bytes", "keep_allocator_small", "resident_bytes"]
 
 logger = logging.getLogger("holdfast.broker")
 
@@ -130,7 +131,7 @@ class MemoryMonitor:
             self._busy.update(self._trails)
             if resident_bytes() > self.resident_max:
                 reason = "memory"
-        if reason is None and _free_bytes(self._folder) < self.limits.disk_free:
+        if reason is None and free_bytes(self._folder) < self.limits.disk_free:
             reason = "disk"
         if reason != self.blocked:
             self.blocked = reason
@@ -188,7 +189,7 @@ class MemoryMonitor:
             self._look_at(name, trail)
         if not self._waiting:
             self._waiting = list(self._trails.values())
-        crowded = mapped_files() > _descriptors() // _MAPPED_PART
+        crowded = mapped_files() > descriptor_limit() // _MAPPED_PART
         for _ in range(min(len(self._waiting), -(-len(self._trails) // _SLICES))):
             trail = self._waiting.pop()
             name = trail.queue.name
@@ -305,15 +306,11 @@ def resident_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _descriptors() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
 def _machine_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _free_bytes(folder: str) -> int:
+def free_bytes(folder: str | Path) -> int:
+    """Return the free bytes of the disk with this folder, for users without privileges."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize

@@ -10,10 +10,10 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from holdfast.base.errors import Closed, QueueFull
-from holdfast.broker.group_commit import durability_notice
 from holdfast.broker.message import Content, Instructions, as_message, columns_of, plain_content
 from holdfast.broker.queue_arguments import effective
 from holdfast.broker.topology import QueueDefinition
+from holdfast.log.appender import write_notice
 from holdfast.log.record import Message
 from holdfast.queue import Delivery, Queue
 
@@ -123,7 +123,7 @@ class BrokerQueue:
     def _listener(self) -> None:
         """Note that there may be more. Called by the queue, from any thread, perhaps with its locks held."""
         log = self.queue.log
-        if durability_notice.log is log and (self.has_more or self._seen_end == log.reader.visible_end):
+        if write_notice.appender is log.appender and (self.has_more or self._seen_end == log.reader.visible_end):
             return  # its records were visible before: a lease has seen them all, or will see them
         self.has_more = True
         self.deliver_soon()

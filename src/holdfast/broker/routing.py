@@ -1,6 +1,6 @@
 """Routing as in RabbitMQ: from an exchange, routing keys and headers to the names of queues."""
 
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.errors import NoSuch, named
 
-__all__ = ["EXCHANGE_TYPES", "X_MATCHES", "Arguments", "Binding", "DestinationKind", "Router", "header_match"]
+__all__ = ["EXCHANGE_TYPES", "X_MATCHES", "Arguments", "Binding", "DestinationKind", "Router"]
 
 Arguments = Mapping[str, Any]
 """An AMQP table as plain Python values."""
@@ -193,18 +193,12 @@ EXCHANGE_TYPES: dict[str, type[Direct] | type[Fanout] | type[Topic] | type[ByHea
 }
 
 
-def header_match(arguments: Arguments) -> Callable[[Arguments], bool]:
-    """Return a function that says whether headers satisfy a binding's arguments.
+class _Wanted:
+    """The conditions of a binding on headers.
 
     `x-match` says how many must match: all of them (also if it is missing) or any. Arguments that begin with x- are
     ignored, unless it says all-with-x or any-with-x. An argument without a value requires only that the header exists.
     """
-    wanted = _Wanted(arguments)
-    return lambda headers: wanted.in_(_comparable_headers(headers))
-
-
-class _Wanted:
-    """The conditions of a binding on headers."""
 
     __slots__ = ("_one_is_enough", "_values")
 

@@ -193,10 +193,6 @@ class Users:
         hashed = "" if password is None else self.hashed(password)
         self._put(replace(self.get(name), password_hash=hashed, algorithm=ARGON2))
 
-    def set_tags(self, name: str, tags: Iterable[str]) -> None:
-        """Set the tags of a user."""
-        self._put(replace(self.get(name), tags=tuple(tags)))
-
     def authenticate(self, name: str, password: str, remote_is_loopback: bool) -> User:
         """Return the user if the password is right and the user may connect from there; else raise 403.
 

@@ -12,7 +12,7 @@ from holdfast.amqp.client import Address, ChannelClosed, ConnectionEnded
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import format_count, plural
 from holdfast.cli.open_store import folder_of, store_to_read, store_to_write
-from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, help_if_alone
+from holdfast.cli.options import DataOption, JsonOption, QueueArgument, Target, UsageError, help_if_alone
 from holdfast.cli.output import (
     Name,
     byte_progress,
@@ -224,28 +224,34 @@ def import_rabbitmq(
     fit = _defined(address, tls, management, definitions, queue or [])
     with RabbitSource(address, tls) as source:
         found, problems = _look(source, fit, queue or [])
-        for one in found:
-            if one.consumers:
-                notify(
-                    f"the queue {one.name!r} has {plural(one.consumers, 'consumer')}: messages that they get are not "
-                    "imported"
-                )
-        with store_to_write(data) as store:
-            fresh = is_fresh(store)
-            with (
-                broker_over(store) as broker,
-                progress_on(error_console(), shown=not as_json, in_bytes=False) as progress,
-            ):
-                added = define(broker, fit.document, fresh=fresh)
-                bar = progress.add_task("importing messages", total=sum(one.ready for one in found))
-                work = RabbitImport(
-                    source, broker, keep=keep, progress=lambda count: progress.update(bar, advance=count)
-                )
-                copied = work.run(found)
-    problems += [f"queue {one.queue!r} in {one.vhost!r}: {one.problem}" for one in copied if one.problem]
-    notes = [f"queue {one.queue!r} in {one.vhost!r}: {note}" for one in copied for note in one.notes]
-    _show_move(_Moved(address, added, copied, fit.left_out, problems, notes), as_json=as_json)
+        added, copied = _move(source, data, fit, found, keep=keep, with_bar=not as_json)
+    problems += [f"{_place(one)}: {one.problem}" for one in copied if one.problem]
+    _show_move(_Moved(address, added, copied, fit.left_out, problems), as_json=as_json)
     return 1 if problems else 0
+
+
+def _move(
+    source: RabbitSource, data: Target, fit: Fitting, found: list[Found], *, keep: bool, with_bar: bool
+) -> tuple[int, list[Copied]]:
+    """Import definitions and messages; return how many definitions were added, and what was copied of each queue."""
+    for one in found:
+        if one.consumers:
+            consumers = plural(one.consumers, "consumer")
+            notify(f"the queue {one.name!r} has {consumers}: messages that they get are not imported")
+    with store_to_write(data) as store:
+        fresh = is_fresh(store)
+        with (
+            broker_over(store) as broker,
+            progress_on(error_console(), shown=with_bar, in_bytes=False) as progress,
+        ):
+            added = define(broker, fit.document, fresh=fresh)
+            bar = progress.add_task("importing messages", total=sum(one.ready for one in found))
+            work = RabbitImport(source, broker, keep=keep, progress=lambda count: progress.update(bar, advance=count))
+            return added, work.run(found)
+
+
+def _place(one: Copied) -> str:
+    return f"queue {one.queue!r} in {one.vhost!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +261,6 @@ class _Moved:
     queues: list[Copied]
     left_out: list[str]
     problems: list[str]
-    notes: list[str]
 
 
 def _address(url: str, password_file: Path | None, *, has_certificate: bool) -> Address:
@@ -338,6 +343,7 @@ def _look(source: RabbitSource, fit: Fitting, names: Sequence[str]) -> tuple[lis
 
 def _show_move(moved: _Moved, *, as_json: bool) -> None:
     total = sum(one.messages for one in moved.queues)
+    notes = [f"{_place(one)}: {note}" for one in moved.queues for note in one.notes]
     if as_json:
         write_json(
             {
@@ -347,7 +353,7 @@ def _show_move(moved: _Moved, *, as_json: bool) -> None:
                 "queues": [{"vhost": one.vhost, "queue": one.queue, "messages": one.messages} for one in moved.queues],
                 "left_out": moved.left_out,
                 "problems": moved.problems,
-                "notes": moved.notes,
+                "notes": notes,
             }
         )
         return
@@ -361,5 +367,5 @@ def _show_move(moved: _Moved, *, as_json: bool) -> None:
         notify(problem)
     for line in moved.left_out:
         notify(f"skipped: {line}")
-    for note in moved.notes:
+    for note in notes:
         notify(note)

@@ -35,7 +35,7 @@ from holdfast.log.record import Headers, Message
 from holdfast.log.settings import LogSettings
 from holdfast.log.writer import SegmentWriter
 
-__all__ = ["Appender", "DiskSpace", "Frozen", "freeze"]
+__all__ = ["Appender", "DiskSpace", "Frozen", "freeze", "write_notice"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -70,6 +70,17 @@ class DiskSpace(Protocol):
     def make(self, log: "Appender") -> bool:
         """Try to free space on a full disk, and return whether there is more. Called with the log's I/O lock held."""
         ...
+
+
+class _WriteNotice(threading.local):
+    appender: "Appender | None" = None
+
+
+write_notice = _WriteNotice()
+"""Its `appender` is the one whose readers this thread notifies that records were written or are durable.
+
+Except under `sync` they were visible before. Readers that know all records up to the end need not look for more.
+"""
 
 
 class Frozen(NamedTuple):
@@ -333,7 +344,7 @@ class Appender:
         Unless `patient`, this is left to the thread that is writing, if there is one.
         """
         self.if_idle(self._publish, wait=patient)
-        self._notify()
+        self._notify_written()
 
     def _publish(self, writer: SegmentWriter) -> None:
         if not self.closed:
@@ -633,7 +644,7 @@ class Appender:
         with self.translate_errors("rolling"):
             return self.exclusively(begin_segment, drained=True)
 
-    def rest(self, *, at_once: bool) -> None:
+    def close_idle_files(self, *, at_once: bool) -> None:
         """Close the files until the next write, if no thread is writing: see `holdfast.base.open_files`.
 
         Unless `at_once`, files stay open that were used since the last call, or that would have to be synced.
@@ -643,11 +654,11 @@ class Appender:
             return
         was_used, writer.used = writer.used, False
         if at_once or (writer.is_durable and not was_used):
-            self.if_idle(self._rest)  # the caller may hold the I/O lock of another log
+            self.if_idle(self._close_files)  # the caller may hold the I/O lock of another log
 
-    def _rest(self, writer: SegmentWriter) -> None:
+    def _close_files(self, writer: SegmentWriter) -> None:
         try:
-            writer.rest()
+            writer.close_idle_files()
         except WriterStopped as stopped:
             self._drop_unconfirmed([], stopped)
         except OSError as error:  # the files are closed, and all was on disk before
@@ -838,7 +849,7 @@ class Appender:
         if len(writer.segments) > segments:
             self._on_roll(writer)
         if tell and (self.recent.views or self.followers):
-            self._notify()
+            self._notify_written()
 
     def _close_block(self) -> PendingBlock | None:
         """If the pending block has records, move it to `_unwritten`, which is free, and open the next one."""
@@ -973,6 +984,14 @@ class Appender:
             f"a message of {size} bytes is over the limit of {self._max_message} bytes of the log {self.name!r}; "
             "nothing was written: send less, or open the log with a larger max_message"
         )
+
+    def _notify_written(self) -> None:
+        """Notify readers that records were written or are durable: see `write_notice`."""
+        write_notice.appender = self
+        try:
+            self._notify()
+        finally:
+            write_notice.appender = None
 
     def _notify(self) -> None:
         """Notify readers that there may be more to read."""

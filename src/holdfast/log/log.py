@@ -132,8 +132,8 @@ class Log:
 
     def _open_writer(self, files: Files) -> SegmentWriter:
         segments, found = recover(files, self.folder, self._reports.add)
-        rest = weakref.WeakMethod(self.appender.rest)  # weak, so that an unused log is freed
-        return SegmentWriter(files, self.clock, self.folder, self.id, self.settings.writer(), segments, found, rest)
+        close = weakref.WeakMethod(self.appender.close_idle_files)  # weak, so that an unused log is freed
+        return SegmentWriter(files, self.clock, self.folder, self.id, self.settings.writer(), segments, found, close)
 
     @property
     def start(self) -> int:

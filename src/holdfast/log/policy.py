@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from holdfast.base.clock import Duration, duration_ns
+from holdfast.base.clock import Duration, duration_ns, positive_ns
 from holdfast.base.errors import InvalidArgument
 
 __all__ = ["Flush", "Retention", "Roll"]
@@ -34,7 +34,7 @@ class Flush:
         """
         if not isinstance(bytes, int) or not 1 <= bytes <= 1 << 28:
             raise InvalidArgument(f"Flush.batch(bytes=...) must be from 1 to {1 << 28}, not {bytes!r}")
-        return Flush("batch", bytes, _positive(interval, "Flush.batch(interval=...)"))
+        return Flush("batch", bytes, positive_ns(interval, "Flush.batch(interval=...)"))
 
     @staticmethod
     def async_() -> "Flush":
@@ -62,7 +62,7 @@ class Roll:
     @staticmethod
     def time(interval: Duration) -> "Roll":
         """Roll with the first write after the segment has this age."""
-        return Roll(interval_ns=_positive(interval, "Roll.time"))
+        return Roll(interval_ns=positive_ns(interval, "Roll.time"))
 
     @staticmethod
     def count(records: int) -> "Roll":
@@ -109,10 +109,3 @@ def _at_least_one(value: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r}")
     return value
-
-
-def _positive(value: Duration, what: str) -> int:
-    nanoseconds = duration_ns(value, what)
-    if nanoseconds == 0:
-        raise InvalidArgument(f"{what} must be more than zero")
-    return nanoseconds

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from holdfast.base.clock import Clock
 from holdfast.base.errors import WriterStopped, is_reported
 from holdfast.base.files import File, Files, replace_file, write_all, write_all_parts
-from holdfast.base.open_files import OpenFileLimit
+from holdfast.base.open_files import CloseFiles
 from holdfast.log.compression import Codec
 from holdfast.log.index import ENTRY_SIZE, Checkpoint, SparseIndex, pack_entry, pack_index_header
 from holdfast.log.layout import (
@@ -139,8 +139,8 @@ class SegmentWriter:
     except `await_disk`.
     Invariant: `durable_offset <= offset <= file size`, and an index entry in the file is never beyond `durable_offset`.
     Behind `offset` the active segment may have zeros; a sealed one ends there.
-    `rest` closes the files of the active segment; the next write opens them. Invariant: while they are closed,
-    everything is on disk, `durable_offset == offset`, by an fdatasync through the descriptor that wrote it.
+    `close_idle_files` closes the files of the active segment; the next write opens them. Invariant: while they are
+    closed, everything is on disk, `durable_offset == offset`, by an fdatasync through the descriptor that wrote it.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class SegmentWriter:
         settings: WriterSettings,
         segments: list[Segment],
         found: Survey | None,
-        rest: Callable[[], OpenFileLimit | None] = lambda: None,
+        close_files: Callable[[], CloseFiles | None] = lambda: None,
     ) -> None:
-        """Continue behind `segments`; `rest` is a weak reference to the callback that closes this writer's files."""
+        """Continue behind `segments`; `close_files` is a weak reference to what closes this writer's files."""
         self.files = files
         self.clock = clock
         self.log = log
@@ -173,7 +173,7 @@ class SegmentWriter:
         """The segment, durable offset and durable end that were last published to other processes."""
         self.used = False
         """Set with each block, to find the logs that were used lately."""
-        self._rest = rest
+        self._close_request = close_files
         self._writing = False
         """Whether the last segment accepts more blocks; its files may be closed."""
         self._changed = False
@@ -217,7 +217,7 @@ class SegmentWriter:
             self.seal_segment()
         if not self._writing:
             self.begin_segment(sealed.sequence)
-        file = self._file or self._wake()
+        file = self._file or self._reopen_files()
         self.used = self._changed = True
         segment, durable_only = self.segments[-1], self.settings.durable_only
         parts = frame(sealed, self.offset, self.durable_offset, segment.segment_id)
@@ -312,16 +312,16 @@ class SegmentWriter:
         self._note_reached()
         self._publish()
 
-    def rest(self) -> None:
+    def close_idle_files(self) -> None:
         """Make everything durable, unless the writer has stopped, and close the files; the next write opens them."""
         if self.stopped is None:
             self.sync()
             assert self.is_durable, "files may be closed only after a complete sync"
         self._close_files()
 
-    def _wake(self) -> File:
+    def _reopen_files(self) -> File:
         """Open the files of the active segment again."""
-        self.files.open_limit.admit(id(self), self._rest)
+        self.files.open_limit.admit(id(self), self._close_request)
         segment = self.segments[-1]
         file = self.files.open(segment.path, "w")
         try:
@@ -349,7 +349,7 @@ class SegmentWriter:
         """Finish the active segment. It never changes again, unless the log is only being closed."""
         if not self._writing or (closing and self._file is None and not self._changed):
             return
-        file = self._file or self._wake()
+        file = self._file or self._reopen_files()
         self.sync()
         if file.size() > self.offset or (self._was_cut and not closing):
             # Synced before there is a next segment: only the last segment may end in zeros.
@@ -445,7 +445,7 @@ class SegmentWriter:
             if entry.sequence - self._entry_sequence >= self.settings.index_interval or entry == found.end:
                 self._add_entry(entry)
         if is_new or self._entries:  # otherwise there is nothing to write yet, and no file is opened
-            self._wake()
+            self._reopen_files()
             assert self._index_file is not None
             if is_new:
                 write_all(self._index_file, index.content()[:HEADER_SIZE], 0)
@@ -473,7 +473,7 @@ class SegmentWriter:
         name = self._next_place(now)
         header = SegmentHeader(int.from_bytes(self.files.random_bytes(8), "little"), self.log_id, base, now)
         path, index_path = name.data_path(self.log), name.index_path(self.log)
-        self.files.open_limit.admit(id(self), self._rest)
+        self.files.open_limit.admit(id(self), self._close_request)
         file = self._create(path, pack_segment_header(header))
         index_file: File | None = None
         try:

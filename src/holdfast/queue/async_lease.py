@@ -59,9 +59,11 @@ class AsyncLeases:
         """Polls that wait only until the next dealing has ended."""
         self._called = False
         """Whether the loop was notified that there may be more, and has not checked yet."""
-        self._deals = False
+        self.deals = False
+        """Whether a dealing is in progress."""
         self._deals_again = False
-        self._at_work: set[asyncio.Future[None]] = set()
+        self.at_work: set[asyncio.Future[None]] = set()
+        """What runs in the background for waiting polls."""
         self._stop_listening: Callable[[], None] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._closed: HoldfastError | None = None
@@ -119,8 +121,8 @@ class AsyncLeases:
         self._closed = Closed(reason)
         self._stop_watching()
         self._fail_all(self._closed)
-        while self._at_work:
-            await asyncio.wait(set(self._at_work))
+        while self.at_work:
+            await asyncio.wait(set(self.at_work))
 
     # In the loop's thread.
 
@@ -132,7 +134,7 @@ class AsyncLeases:
 
     def _look_around(self) -> None:
         self._watch = None
-        if not self._line and not self._deals:
+        if not self._line and not self.deals:
             self._stop_watching()  # without polls, puts need not call a listener
             return
         if self.queue.closed:
@@ -149,10 +151,10 @@ class AsyncLeases:
 
     def _start(self) -> None:
         """Start a dealing, or another one after the running one."""
-        if self._deals:
+        if self.deals:
             self._deals_again = True
         elif self._line:
-            self._deals, self._deals_again = True, False
+            self.deals, self._deals_again = True, False
             hasty, self._hasty = self._hasty, []
             self._keep(self._deal_once(hasty))
 
@@ -178,7 +180,7 @@ class AsyncLeases:
         finally:
             for poll in hasty:
                 self._send_away(poll)
-            self._deals = False
+            self.deals = False
             if self._deals_again or self._hasty:
                 self._start()
 
@@ -206,8 +208,8 @@ class AsyncLeases:
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
-        self._at_work.add(task)
-        task.add_done_callback(self._at_work.discard)
+        self.at_work.add(task)
+        task.add_done_callback(self.at_work.discard)
 
     # In any thread.
 

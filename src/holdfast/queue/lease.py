@@ -69,7 +69,8 @@ class Leases:
         """How many messages are leased."""
         self.next_check = NEVER
         """No lease expires before this time."""
-        self._order: list[tuple[int, int]] = []
+        self.order: list[tuple[int, int]] = []
+        """A heap of expiries with ids; leases that have ended stay in it for a while."""
         self._ordered_up_to = 0
 
     def begin(self, event: Leased) -> int:
@@ -94,7 +95,7 @@ class Leases:
             return
         lease.expires = expires
         if lease_id <= self._ordered_up_to:
-            heapq.heappush(self._order, (expires, lease_id))
+            heapq.heappush(self.order, (expires, lease_id))
         self.next_check = min(self.next_check, expires)
 
     def discard(self, lease_id: int, sequences: Iterable[int]) -> int:
@@ -119,7 +120,7 @@ class Leases:
             return []
         self._sweep()
         found: list[int] = []
-        order = self._order
+        order = self.order
         while order:
             expires, lease_id = order[0]
             lease = self.by_id.get(lease_id)
@@ -143,7 +144,7 @@ class Leases:
     def clear(self) -> None:
         """Remove all leases."""
         self.by_id.clear()
-        self._order.clear()
+        self.order.clear()
         self.count = 0
         self.next_check = NEVER
 
@@ -154,8 +155,8 @@ class Leases:
             if lease_id <= self._ordered_up_to:
                 break
             newest = max(newest, lease_id)
-            heapq.heappush(self._order, (self.by_id[lease_id].expires, lease_id))
+            heapq.heappush(self.order, (self.by_id[lease_id].expires, lease_id))
         self._ordered_up_to = newest
-        if len(self._order) > 64 + 4 * len(self.by_id):
-            self._order = [(lease.expires, lease_id) for lease_id, lease in self.by_id.items()]
-            heapq.heapify(self._order)
+        if len(self.order) > 64 + 4 * len(self.by_id):
+            self.order = [(lease.expires, lease_id) for lease_id, lease in self.by_id.items()]
+            heapq.heapify(self.order)

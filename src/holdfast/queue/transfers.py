@@ -9,7 +9,7 @@ from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.log.batch import ColumnValue
 from holdfast.log.log import Log
 from holdfast.log.record import HeaderValue, headers_size
-from holdfast.queue.body_cache import BodyCache
+from holdfast.queue.body_cache import BodyCache, Page
 from holdfast.queue.dead_letter_forwarder import ForwardedLetter, Forwarder, is_forwarded
 from holdfast.queue.events import Dropped, LeasedSpan, Transferring
 from holdfast.queue.messages import DeadLetter, PeekedMessage
@@ -212,7 +212,8 @@ class Transfers:
             done += 1
         return done
 
-    def _forwarded(self, sequence: int, move: Move) -> ForwardedLetter | None:
+    def _page(self, sequence: int) -> Page | None:
+        """Return the page with a message that leaves, None if it cannot be read."""
         page = self._core.bodies.page(sequence)
         if page is None:
             logger.error(
@@ -221,6 +222,11 @@ class Transfers:
                 sequence,
                 extra=self._core.fields,
             )
+        return page
+
+    def _forwarded(self, sequence: int, move: Move) -> ForwardedLetter | None:
+        page = self._page(sequence)
+        if page is None:
             return None
         index = sequence - page.first
         return ForwardedLetter(
@@ -248,14 +254,8 @@ class Transfers:
 
     def _add_copy(self, sequence: int, move: Move, payloads: list[bytes], extras: list[ColumnValue]) -> int:
         """Add the copy of a message for another queue; return its size in bytes."""
-        page = self._core.bodies.page(sequence)
+        page = self._page(sequence)
         if page is None:
-            logger.error(
-                "unreadable message dropped, not moved: queue=%s id=%d",
-                self._core.name,
-                sequence,
-                extra=self._core.fields,
-            )
             return 0
         index = sequence - page.first
         headers: dict[str, HeaderValue] = dict(page.headers[index]) if page.headers else {}

@@ -150,16 +150,7 @@ class ReadOptions:
         elif queues or queue_pattern is not None:
             if logs or log_pattern is not None:
                 raise InvalidArgument("give either the option 'queue' or the option 'log', not both")
-            if view is None:
-                raise InvalidArgument(f"the option 'queue' needs the option 'view': one of {', '.join(VIEWS)}")
-            if view not in VIEWS:
-                raise InvalidArgument(f"the option 'view' must be one of {', '.join(VIEWS)}, not {view!r}")
-            if view == "messages" and url:
-                raise InvalidArgument("the view 'messages' needs the store's folder: from a URL, read 'lifecycle'")
-            if view == "messages" and streaming:
-                raise InvalidArgument(
-                    "the view 'messages' is a snapshot and cannot be streamed: stream the view 'lifecycle'"
-                )
+            _check_queue_view(view, url, streaming=streaming)
         elif view is not None:
             raise InvalidArgument("the option 'view' needs the option 'queue', 'queues', 'queuePattern' or 'table'")
         elif not logs and log_pattern is None:
@@ -269,6 +260,17 @@ def matching_names(what: str, known: list[str], words: Iterable[str]) -> list[st
 def few(names: list[str]) -> str:
     """Return some of the names that there are, for an error."""
     return ", ".join(map(repr, names[:10])) or "none"
+
+
+def _check_queue_view(view: str | None, url: str, *, streaming: bool) -> None:
+    if view is None:
+        raise InvalidArgument(f"the option 'queue' needs the option 'view': one of {', '.join(VIEWS)}")
+    if view not in VIEWS:
+        raise InvalidArgument(f"the option 'view' must be one of {', '.join(VIEWS)}, not {view!r}")
+    if view == "messages" and url:
+        raise InvalidArgument("the view 'messages' needs the store's folder: from a URL, read 'lifecycle'")
+    if view == "messages" and streaming:
+        raise InvalidArgument("the view 'messages' is a snapshot and cannot be streamed: stream the view 'lifecycle'")
 
 
 def _checked(name: str | None, what: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.files import Buffer, File, Files, Lock, Mode, SystemFiles
-from holdfast.base.open_files import AWAKE
+from holdfast.base.open_files import OPEN_FILES
 
 __all__ = ["RemoteFiles", "files_at", "is_url"]
 
@@ -26,7 +26,7 @@ def files_at(url: str) -> Files:
 class RemoteFiles:
     """A read-only file system. It holds a copy that is never written to, so no lock is checked."""
 
-    open_limit = AWAKE
+    open_limit = OPEN_FILES
 
     def __init__(self, url: str) -> None:
         try:

@@ -13,7 +13,7 @@ from typing import Literal
 from holdfast.base.clock import Clock, Duration
 from holdfast.base.errors import Locked
 from holdfast.base.files import Buffer, File, Lock, Mode, write_all
-from holdfast.base.open_files import Awake
+from holdfast.base.open_files import OpenFileLimit
 from holdfast.testing.outages import FileKind, Operation, Outage, outage
 
 __all__ = ["Crash", "CrashMode", "SimFiles"]
@@ -67,7 +67,7 @@ class SimFiles:
 
     def __init__(self, seed: int = 0, *, short_writes: float = 0.0, lose_syncs: bool = False) -> None:
         self.operations = 0
-        self.open_limit = Awake()
+        self.open_limit = OpenFileLimit()
         self.trace: list[str] = []
         self.capacity: int | None = None
         """Bytes that fit on the disk; None for no limit."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from holdfast.base.errors import HoldfastError
 from holdfast.base.metrics import Distribution, Kind, Labels, Rate, Reading, Registry, Sample
 from holdfast.broker.dead_letter_browser import dead_letter_targets
-from holdfast.broker.memory_alarm import resident_bytes
+from holdfast.broker.memory_alarm import free_bytes, resident_bytes
 from holdfast.queue import Queue
 from holdfast.queue.dead_letter_forwarder import is_forwarded
 
@@ -245,7 +245,7 @@ class Figures:
             lag=lag,
             bodies=bodies,
             resident=resident_bytes(),
-            disk_free=_free_bytes(site.store.path),
+            disk_free=free_bytes(site.store.path),
             logs_bytes=sum(segment.limit for log in logs for segment in log.reader.segments()),
             vhosts=len(hosts),
             queues=len(queues),
@@ -373,11 +373,6 @@ def _added(one: float | Distribution, other: float | Distribution) -> float | Di
     assert not isinstance(one, Distribution)
     assert not isinstance(other, Distribution)
     return one + other
-
-
-def _free_bytes(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
 
 
 def _folders_in(folder: Path) -> int:

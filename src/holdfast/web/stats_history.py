@@ -20,7 +20,7 @@ from holdfast.store import Store
 from holdfast.web.overview_stats import Figures
 from holdfast.web.routes import Call, Needs, Routes
 
-__all__ = ["LOG", "SERIES", "History", "Recent", "Sample", "history_routes"]
+__all__ = ["LEVELS", "LOG", "RATES", "History", "Recent", "Sample", "history_routes"]
 
 logger = logging.getLogger("holdfast.web")
 
@@ -78,8 +78,6 @@ LEVELS = (
     "disk_free",
     "replica_lag",
 )
-SERIES = (*RATES, *LEVELS)
-"""What a chart can show: rates in messages a second, and levels."""
 RANGES = {"1h": (3600, 5), "24h": (DAY_S, 120), "7d": (7 * DAY_S, 900)}
 """The length of each range and its step, in seconds."""
 _decode = msgspec.json.Decoder(Sample).decode

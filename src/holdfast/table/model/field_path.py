@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.table.model.model import Model, ModelSpec
 
 __all__ = [
+    "CLASSES",
     "Any_",
     "At",
     "Follow",
@@ -32,7 +33,7 @@ __all__ = [
     "variant_types",
 ]
 
-_TYPES: dict[Kind, tuple[type, ...]] = {
+CLASSES: dict[Kind, tuple[type, ...]] = {
     Kind.BOOL: (bool,),
     Kind.INT: (int,),
     Kind.FLOAT: (float,),
@@ -49,6 +50,7 @@ _TYPES: dict[Kind, tuple[type, ...]] = {
     Kind.SET: (set,),
     Kind.DICT: (dict,),
 }
+"""The Python types of the values of each kind."""
 
 
 class Any_(Enum):
@@ -200,7 +202,7 @@ def variant_name(ftype: FieldType) -> str:
 def variant_types(ftype: FieldType) -> tuple[type, ...]:
     """Return the Python types that values of this type have."""
     named = ftype.model or ftype.enum
-    return _TYPES[ftype.kind] if named is None else (named,)
+    return CLASSES[ftype.kind] if named is None else (named,)
 
 
 def is_variant(value: Any, name: str) -> bool:
@@ -208,7 +210,7 @@ def is_variant(value: Any, name: str) -> bool:
     kind = type(value)
     if name == "float" and kind is int:
         return True
-    return kind.__name__ == name or any(kind in kinds for one, kinds in _TYPES.items() if one == name)
+    return kind.__name__ == name or any(kind in kinds for one, kinds in CLASSES.items() if one == name)
 
 
 def variant_of(union: FieldType) -> Callable[[Any], str | None]:

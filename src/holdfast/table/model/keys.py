@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +17,6 @@ from holdfast.table.storage.order_preserving_encoding import (
     decode_reversed,
     encoder,
     fixed_size,
-    successor,
 )
 
 if TYPE_CHECKING:
@@ -130,19 +129,6 @@ class KeyLayout:
             raise InvalidArgument(
                 f"{key.hex()} is not the key of this {self._name}: leave it out, it is made of the fields"
             )
-
-    def prefix_for(self, values: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
-        """Return where the keys with these values begin and end; the values must be of the first parts of the key."""
-        prefix = b""
-        for field in self._fields[: len(values)]:
-            if field.name not in values:
-                break
-            prefix += field.encode(self._present(field, values[field.name]))
-        else:
-            if len(values) <= len(self._fields):
-                return prefix, successor(prefix)
-        order = ", ".join(field.name for field in self._fields) or "nothing but a UUIDv7"
-        raise InvalidArgument(f"keys of {self._name} are made of {order}: give the first of these, not {list(values)}")
 
     def _present(self, field: _Field, value: Any) -> Any:
         if value is None:

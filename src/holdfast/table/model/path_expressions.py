@@ -3,12 +3,12 @@
 import datetime
 import decimal
 import re
-import uuid
 from collections.abc import Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.table.model.field_path import (
+    CLASSES,
     Any_,
     At,
     Follow,
@@ -40,23 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Path", "model_and_steps", "operand"]
 
-_NUMBERS = (int, float, decimal.Decimal)
 _COMPARED: dict[Kind, tuple[type, ...]] = {
-    Kind.BOOL: (bool,),
-    Kind.INT: _NUMBERS,
-    Kind.FLOAT: _NUMBERS,
-    Kind.DECIMAL: _NUMBERS,
-    Kind.STR: (str,),
-    Kind.BYTES: (bytes,),
-    Kind.DATE: (datetime.date,),
-    Kind.TIME: (datetime.time,),
-    Kind.DATETIME: (datetime.datetime,),
-    Kind.UUID: (uuid.UUID,),
-    Kind.TIMEDELTA: (datetime.timedelta,),
-    Kind.REFERENCE: (bytes,),
-    Kind.LIST: (list,),
+    **CLASSES,
+    **dict.fromkeys((Kind.INT, Kind.FLOAT, Kind.DECIMAL), (int, float, decimal.Decimal)),
     Kind.SET: (set, frozenset),
-    Kind.DICT: (dict,),
 }
 """The Python types with which a value of each kind can be compared."""
 
