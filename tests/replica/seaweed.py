@@ -68,6 +68,8 @@ def running(folder: Path) -> Iterator[Seaweed]:
         "-s3",
         f"-s3.port={s3}",
         f"-s3.config={config}",
+        "-s3.port.iceberg=0",  # fixed ports otherwise: two servers on a machine would exclude each other
+        "-s3.port.lance=0",
         "-volume.max=20",
         "-master.volumeSizeLimitMB=256",
         "-master.telemetry=false",

@@ -104,14 +104,14 @@ class Collector:
             old = left.pop(log.folder, None)
             if old is log:
                 continue
-            ours = {key for key, _ in log.parts()}
-            theirs = {key for key, _ in old.parts()} if old is not None else set()
+            ours = set(log.keys())
+            theirs = set(old.keys()) if old is not None else set()
             self._drop(theirs - ours, now)
             for key in ours - theirs:
                 self._first.setdefault(key, moment)
                 self._gone.pop(key, None)
         for old in left.values():
-            self._drop({key for key, _ in old.parts()}, now)
+            self._drop(set(old.keys()), now)
         self._moments.append(moment)
         self._noted[moment] = self._now()
         self._last = moment

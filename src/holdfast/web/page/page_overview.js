@@ -65,6 +65,11 @@ function alarms({ memory, disk, warnings = [] }) {
       "Alarm",
       `Disk: ${bytes(disk.free)} are free, less than the limit of ${bytes(disk.limit)}; publishers are blocked.`,
     ]);
+  if (memory.alarm === "replica")
+    found.push([
+      "Alarm",
+      "Replica: the bucket does not confirm what was published; publishers are blocked.",
+    ]);
   return [...found, ...warnings.map((text) => ["Warning", text])];
 }
 
