@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -95,7 +96,9 @@ class Replica:
         host = socket.gethostname()
         who = Identity(store, instance, f"{host}:{path.absolute()}", host, os.getpid(), files.random_bytes(16).hex())
         self._ownership = Ownership(self._bucket, clock, who)
-        self._collector = Collector(self._bucket, clock, self._ownership, keep=keep, pending=self._pending)
+        self._collector = Collector(
+            self._bucket, clock, self._ownership, keep=keep, pending=self._pending, start=self._start
+        )
         self._shipper = Shipper(
             self._bucket,
             files,
@@ -259,6 +262,9 @@ class Replica:
         self._turn = threading.Lock()
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._stopping.set()
+
+    def _start(self, work: Callable[[], None]) -> "Future[None]":
+        return self._shipper.start(work)
 
     def _pending(self) -> set[str]:
         return self._shipper.pending()

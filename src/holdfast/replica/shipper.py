@@ -160,6 +160,15 @@ class Shipper:
         """Return the keys of parts that may be in the bucket, and that no manifest names yet."""
         return set(self._put_keys)
 
+    def start(self, work: Callable[[], None]) -> "Future[None]":
+        """Run something on a thread of the uploads, or here if there are none. Raises `RuntimeError` after `close`."""
+        if self._pool is not None:
+            return self._pool.submit(work)
+        work()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
     def close(self, *, wait: bool = True) -> None:
         """End the threads. Without `wait` those that wait for the bucket end later."""
         if self._pool is not None:
