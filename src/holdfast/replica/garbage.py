@@ -39,6 +39,7 @@ def kept_moments(moments: Sequence[Moment], now: int, keep_ns: int) -> list[Mome
     long before. Always the newest.
     """
     kept: list[Moment] = []
+    slot: tuple[int, ...]
     slots: set[tuple[int, ...]] = set()
     for moment in reversed(moments):
         age = now - moment.time
