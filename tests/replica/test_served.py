@@ -82,6 +82,7 @@ def test_a_confirm_means_that_the_bucket_has_the_message(tmp_path: Path) -> None
                     assert in_bucket(url, tmp_path / f"restored-{number}") == number + 1
         post(ports)
         assert in_bucket(url, tmp_path / "restored-http") == 21
+        assert metric(ports, "holdfast_replica_confirm_seconds_count") >= 21
         with connected(ports) as connection:
             transaction = connection.channel()
             transaction.tx_select()

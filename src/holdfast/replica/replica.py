@@ -24,7 +24,7 @@ from holdfast.base.errors import (
     raised_by_handler,
 )
 from holdfast.base.files import Files
-from holdfast.base.metrics import Registry
+from holdfast.base.metrics import Histogram, Registry
 from holdfast.replica.counted_bucket import CountedBucket
 from holdfast.replica.garbage import KEEP_S, Collector
 from holdfast.replica.manifest import Manifest, Moment, list_moments, read_manifest
@@ -133,9 +133,11 @@ class Replica:
         """Whether the last round failed: then the next one is not begun before it is due."""
         self._is_woken = False
         """Whether the thread was woken for calls that wait, and has not begun a round since."""
-        self._confirm_seconds = shared.metrics.histogram(
-            "holdfast_replica_confirm_seconds", "Time that calls waited for the bucket."
-        )
+        self._confirm_seconds: Histogram | None = None
+        if confirm == "replica":
+            self._confirm_seconds = shared.metrics.histogram(
+                "holdfast_replica_confirm_seconds", "Time that calls waited for the bucket."
+            )
         self._claim_error: str | None = None
         """Why the last renewal failed; None if it did not."""
         self._cleaning_error: str | None = None
@@ -334,8 +336,9 @@ class Replica:
         self._ownership.check()
         now = self._clock.monotonic()
         self._gate.release(waiters)
-        for waiter in waiters:
-            self._confirm_seconds.observe(now - waiter.since)
+        if self._confirm_seconds is not None:
+            for waiter in waiters:
+                self._confirm_seconds.observe(now - waiter.since)
 
     def _round(self, progress: Progress | None) -> None:
         waiters = self._gate.waiting()  # before the cut, which has all that they have written
