@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from holdfast.background_retention import BackgroundRetention
 from holdfast.backup.source import BackupSource
-from holdfast.base.clock import Clock, SystemClock
+from holdfast.base.clock import NS, Clock, Duration, SystemClock, positive_ns
+from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound, ReadOnly
 from holdfast.base.fair_lock import Ticket
 from holdfast.base.files import Files, Lock, SystemFiles, is_open_to_group, translate_os_errors
@@ -65,6 +66,7 @@ def open(
     group_readable: bool | None = None,
     replica: "str | Bucket | None" = None,
     confirm: "Confirm" = "local",
+    confirm_timeout: Duration | None = 60.0,
 ) -> "Store":
     """Open a store: create the folder and take the lock, or with `read_only` do neither.
 
@@ -76,7 +78,9 @@ def open(
 
     With `replica`, the URL of a bucket (`s3://bucket/prefix`, `gs://`, `az://` or `file:///folder`), the store is
     shipped there continuously: see `Store.replica`. `confirm="local"` confirms a message when it is on the local disk;
-    the bucket is a second or two behind. Raises `ReplicaFenced` if another process ships to it.
+    the bucket is a second or two behind. `confirm="replica"` confirms it when it is in the bucket: a call that promises
+    that something is durable waits for that, and raises `NotConfirmed` after `confirm_timeout` (None: it waits
+    forever). Raises `ReplicaFenced` if another process ships to it.
     """
     folder = local_path(path)
     bucket = _bucket_of(replica, confirm, read_only=read_only)
@@ -91,7 +95,7 @@ def open(
     try:
         opened.extend(map(make, (folder,)))  # one call of C code: an interrupt cannot come before it is in the list
         if bucket is not None:
-            opened[0].ship_to(bucket)
+            opened[0].ship_to(bucket, confirm=confirm, confirm_timeout=confirm_timeout)
         return opened[0]
     except BaseException:
         for store in opened:
@@ -102,12 +106,9 @@ def open(
 def _bucket_of(replica: "str | Bucket | None", confirm: str, *, read_only: bool) -> "Bucket | None":
     if confirm not in ("local", "replica"):
         raise InvalidArgument(f"confirm must be 'local' or 'replica', not {confirm!r}")
-    if confirm == "replica":
-        raise InvalidArgument(
-            "confirm='replica' is not supported yet: use confirm='local', and call store.replica.ship() where a "
-            "message must be in the bucket before the program goes on"
-        )
     if replica is None:
+        if confirm == "replica":
+            raise InvalidArgument("confirm='replica' needs a replica: open the store with replica=URL, too")
         return None
     if read_only:
         raise InvalidArgument("a store that is opened read-only ships nothing: open it without replica")
@@ -124,7 +125,7 @@ class Store:
     Files: `LOCK`, `logs/`, `journals/`, `state/`, `tables/`, `table-state/`, `transactions/`, `incoming/` and others.
     Threads: all methods may be called from any. A writable store stays open until `close`, or the end of the process,
     even if nothing refers to it. Its registries own the open logs, queues and tables, and share one `StoreGuard`.
-    `queue_registry` and `ending` are for the packages above.
+    `queue_registry`, `ending` and `gate` are for the packages above.
     """
 
     _replica: "Replica | None" = None
@@ -157,6 +158,8 @@ class Store:
             self._files, self._clock, path, self._shortenable_queues, self.metrics, self._wake_reserve, self.open_logs
         )
         self._retention = BackgroundRetention(self._clock, self.open_logs, self.open_queues)
+        self.gate = ConfirmGate(self._clock)
+        """Where calls wait for the replica."""
         shared = self._shared = StoreContext(
             path,
             read_only,
@@ -167,6 +170,7 @@ class Store:
             self._layout,
             self._background,
             self._reserve,
+            self.gate,
         )
         self._logs = LogRegistry(
             shared,
@@ -185,7 +189,14 @@ class Store:
             free_space=self._reserve.release_last,
         )
         self._transactions = TransactionCoordinator(
-            self._clock, path, self._tables, self._logs.open, self.find_queue, self.open_queues, self._guard
+            self._clock,
+            path,
+            self._tables,
+            self._logs.open,
+            self.find_queue,
+            self.open_queues,
+            self._guard,
+            shared.gate,
         )
         self.queue_registry = QueueRegistry(
             shared,
@@ -415,11 +426,14 @@ class Store:
             raise ReadOnly("only the process that owns the store can back it up: this store was opened read-only")
         return self._backups.backup(dest, base=base, incremental=incremental, copy=copy, progress=progress)
 
-    def ship_to(self, bucket: "Bucket") -> None:
+    def ship_to(
+        self, bucket: "Bucket", *, confirm: "Confirm" = "local", confirm_timeout: Duration | None = 60.0
+    ) -> None:
         """Ship the open store to a bucket from now on, as `open` does with `replica`; `open_bucket` takes a URL.
 
         Close the store if this raises.
         """
+        timeout = None if confirm_timeout is None else positive_ns(confirm_timeout, "confirm_timeout") / NS
         from holdfast.replica.replica import Replica  # noqa: PLC0415 - loaded only if a store has a replica
         from holdfast.replica.source import ReplicaSource  # noqa: PLC0415
 
@@ -433,7 +447,7 @@ class Store:
             shared, self.queue_registry, self._logs, self._tables, self._transactions, self._ingester
         )
         with translate_os_errors("opening the store", self.path):
-            self._replica = Replica(bucket, shared, source)
+            self._replica = Replica(bucket, shared, source, confirm=confirm, confirm_timeout=timeout)
             self._replica.start()
 
     @property
@@ -567,9 +581,9 @@ class Store:
 
     def _sync_all(self) -> None:
         for queue in self.open_queues():
-            queue.history.hand_over().sync()
+            queue.history.hand_over().appender.sync()
         for log in [*self.open_logs(), *self._tables.logs()]:
-            log.sync()
+            log.appender.sync()
 
     def __enter__(self) -> Self:
         return self

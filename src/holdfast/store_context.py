@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base.clock import Clock
+from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.files import Files
 from holdfast.base.metrics import Registry
 from holdfast.disk_reserve import Reserve
@@ -27,3 +28,5 @@ class StoreContext:
     layout: StoreLayout
     background: StoreBackground
     reserve: Reserve
+    gate: ConfirmGate
+    """Where calls wait for the replica."""

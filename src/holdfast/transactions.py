@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
+from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.critical_section import Condition
 from holdfast.base.errors import (
     HoldfastError,
@@ -76,6 +77,12 @@ class Transaction:
     def parts(self) -> int:
         """Return how many tables and queues it changes."""
         return sum(bool(staging.steps) for staging in self.stagings.values()) + len(self.puts)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether its end promises that the changes are durable: with several parts always, else by the flush mode."""
+        logs = [one.log for one in self.stagings] + [one.log for one in self.puts]
+        return self.parts > 1 or any(log.settings.flush.mode == "sync" for log in logs)
 
     def reserve(self, table: "CommitPipeline") -> None:
         """Reserve a table until the end of the transaction: other writers of the table wait."""
@@ -140,12 +147,16 @@ class _Scope:
             _current.set(None)
             try:
                 if kind is None:
+                    if transaction.is_durable:
+                        self._of.gate.check()
                     self._of.carry_out(transaction)
             finally:
                 self._of.leave_alone()
         finally:
             transaction.ticket.over = True  # ends the fence and releases the tables, in one step
             self._of.tidy(transaction)
+        if kind is None and transaction.is_durable:
+            self._of.gate.confirm()  # with nothing reserved: others may work while this one waits
 
 
 def _find() -> Transaction | None:
@@ -181,8 +192,11 @@ class TransactionCoordinator:
         open_queue: Callable[[str], Queue | None],
         open_queues: Callable[[], list[Queue]],
         guard: StoreGuard,
+        gate: ConfirmGate,
     ) -> None:
         self._clock = clock
+        self.gate = gate
+        """Where the end of a transaction waits for the replica."""
         self.path = path
         self._tables = tables
         self._versions: HybridLogicalClock = tables.versions
@@ -520,17 +534,17 @@ class TransactionCoordinator:
                 logger.warning("recovered transaction skips a queue that was deleted: queue=%s", entry.queue)
                 continue
             queue.log.appender.recover()
-            queue.log.sync()  # pending records are in it now
+            queue.log.appender.sync()  # pending records are in it now
             if queue.log.id == entry.log and not _arrived(queue.log, entry.end, decision.version):
                 queue.intake.put_committed([message_of(one) for one in entry.messages], decision.version, decision.time)
-                queue.log.sync()
+                queue.log.appender.sync()
 
 
 def _sync(several: "Iterable[CommitPipeline | Queue]") -> None:
     """Return when all records that were appended to these are on disk, whatever their flush modes."""
     for one in several:
         if one.log.settings.flush.mode != "sync":
-            one.log.sync()
+            one.log.appender.sync()
 
 
 def _arrived(log: Log, start: int, producer: int) -> bool:

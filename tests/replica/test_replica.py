@@ -518,6 +518,15 @@ def test_moments_get_sparser_with_their_age() -> None:
     assert kept_moments([Moment(1, 1, 0)], now, NS) == [Moment(1, 1, 0)]
 
 
+def test_of_many_moments_in_a_second_the_last_is_kept_once_they_are_a_minute_old() -> None:
+    now = 10**18
+    moments = [Moment(1, number, now - (120 * 30 - 1 - number) * NS // 30) for number in range(120 * 30)]
+    kept = kept_moments(moments, now, 7 * 86_400 * NS)
+    assert len([one for one in kept if now - one.time <= 60 * NS]) == 60 * 30 + 1
+    assert 59 <= len([one for one in kept if now - one.time > 60 * NS]) <= 61
+    assert kept_moments(kept, now, 7 * 86_400 * NS) == kept
+
+
 @pytest.mark.parametrize(("each", "most_parts", "most_uploads"), [(200, 60, 6), (50_000, 130, 4), (1 << 20, 300, 2)])
 def test_a_segment_has_few_parts_and_few_bytes_are_uploaded_again(
     each: int, most_parts: int, most_uploads: float
@@ -663,7 +672,7 @@ def test_metrics_say_how_far_the_bucket_is_behind(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"confirm": "replica", "replica": "file:///replica"}, "not supported yet"),
+        ({"confirm": "replica"}, "needs a replica"),
         ({"confirm": "nobody"}, "must be 'local' or 'replica'"),
         ({"replica": "file:///replica", "read_only": True}, "ships nothing"),
         ({"replica": "/a/folder"}, "is not the URL of a replica"),

@@ -3,9 +3,10 @@
 import pytest
 
 import holdfast
+from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.errors import ReplicaUnavailable
 from holdfast.testing import Crash, SimBucket, SimClock, SimFiles, bucket_points
-from tests.replica.work import PATH, Work, described, restored
+from tests.replica.work import PATH, Confirming, Work, described, restored
 from tests.tiers import SEED, a_seed, rounds, sample
 
 
@@ -93,3 +94,63 @@ def test_failures_lost_answers_and_listings_that_lag_lose_nothing_and_do_not_wed
     except Exception as error:
         error.add_note(f"seed {seed}")
         raise
+
+
+def test_a_confirmed_step_is_in_the_bucket_after_a_stop_at_any_object_operation() -> None:
+    every = rounds(1, 3)
+    assert bucket_points(Confirming, every=every, sample=SEED) * every > 50
+
+
+def failing(seed: int) -> SimBucket:
+    """A bucket whose requests fail, before or after their effect, and whose listings lag."""
+    return SimBucket(seed, failures=0.2, listing_lag=3)
+
+
+def test_a_confirmed_step_is_in_a_bucket_that_fails_after_a_stop_at_any_object_operation() -> None:
+    every = rounds(1, 7)
+    assert bucket_points(Confirming, bucket=failing, every=every, sample=SEED) * every > 60
+
+
+def test_a_confirmed_step_is_in_the_bucket_after_a_stop_at_any_io_operation() -> None:
+    work = Confirming()
+    work.run(SimBucket())
+    for stop in sample(range(1, work.files.operations + 1), every=11):
+        work, bucket = Confirming(), SimBucket(stop)
+        work.files = SimFiles(stop)
+        work.files.crash_at(stop)
+        with pytest.raises(Crash):
+            work.run(bucket)
+        try:
+            work.check(bucket.after_stop())
+        except Exception as error:
+            error.add_note(f"stopped at I/O operation {stop}: {work.files.trace[-1]}")
+            raise
+
+
+def test_the_sweep_fails_if_calls_do_not_wait_for_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    Confirming.undisturbed()
+    monkeypatch.setattr(ConfirmGate, "confirm", lambda gate: None)
+    with pytest.raises(AssertionError, match="a confirmed step is not in the bucket"):
+        bucket_points(Confirming)
+
+
+class LateManifests(SimBucket):
+    """A bucket as an owner would see it that confirms while the manifest is still being put."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._late: list[tuple[str, bytes]] = []
+
+    def put_if_absent(self, key: str, content: bytes) -> str | None:
+        late, self._late = self._late, []
+        for one in late:
+            super().put_if_absent(*one)
+        if key.startswith("manifest/"):
+            self._late.append((key, content))
+            return "etag"
+        return super().put_if_absent(key, content)
+
+
+def test_the_sweep_fails_if_a_call_is_confirmed_before_its_manifest_is_there() -> None:
+    with pytest.raises(AssertionError, match="a confirmed step is not in the bucket"):
+        bucket_points(Confirming, bucket=LateManifests)

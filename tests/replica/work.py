@@ -1,10 +1,10 @@
 """Work that is shipped: queues, dead letters, a table, transactions and a log, with what each moment must hold."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import holdfast
-from holdfast import Roll, Store
+from holdfast import Flush, Roll, Store
 from holdfast.replica import restore, verify_replica
 from holdfast.table import Model, field
 from holdfast.testing import SimBucket, SimClock, SimFiles
@@ -147,3 +147,109 @@ def everything(work: Work) -> None:
     work.ship()
     store.delete_queue("mails")
     work.ship()
+
+
+class Confirming:
+    """A store with `confirm="replica"` in one thread: each step returns only when the bucket has what it did.
+
+    The states after all steps are those of a run that nothing disturbs; a moment is always one of them.
+    """
+
+    expected: ClassVar[list[State]] = []
+
+    def __init__(self) -> None:
+        self.clock = SimClock()
+        self.files = SimFiles()
+        self.acknowledged = 0
+        """How many steps have returned."""
+        self.states: list[State] = [{"queues": [], "logs": [], "tables": []}]
+        self.store: Store
+
+    @classmethod
+    def undisturbed(cls) -> "list[State]":
+        """Return the state of the store after each step."""
+        if not cls.expected:
+            work = cls()
+            work.run(SimBucket())
+            cls.expected = work.states
+        return cls.expected
+
+    def run(self, bucket: SimBucket) -> None:
+        self.store = holdfast.open(
+            PATH, files=self.files, clock=self.clock, background=False, replica=bucket, confirm="replica"
+        )
+        for step in _PROMISES:
+            step(self.store)
+            self.acknowledged += 1
+            self.states.append(described(self.store))
+        self.store.close()
+
+    def check(self, bucket: SimBucket) -> None:
+        """Never older than the last step that returned, and never between two steps."""
+        expected = self.undisturbed()[self.acknowledged : self.acknowledged + 2]
+        if not any(key.startswith("manifest/") for key in bucket.snapshot()):
+            assert self.acknowledged == 0, "a confirmed step is not in the bucket"
+            return
+        problems = verify_replica(bucket, everything=True).problems
+        assert not problems, f"objects are damaged: {problems}"
+        files, found = restored(bucket)
+        assert found in expected, f"a confirmed step is not in the bucket: {found}"
+        clock = SimClock(self.clock.time_ns())
+        with holdfast.open(
+            PATH, files=files, clock=clock, background=False, replica=bucket, confirm="replica"
+        ) as store:
+            store.queue("work").put(b"after")
+            now = described(store)
+            assert restored(bucket)[1] == now
+
+
+def _transact(store: Store) -> None:
+    accounts: Any = store.table(Account, roll=Roll.count(3))
+    with store.transaction():
+        accounts.add({"name": "ann", "balance": 5})
+        store.queue("mails").put(b"ann")
+
+
+def _transact_alone(store: Store) -> None:
+    with store.transaction():
+        store.queue("mails").put(b"alone")
+
+
+def _change(store: Store) -> None:
+    accounts: Any = store.table(Account)
+    key = next(iter(accounts.scan())).key
+    accounts.change(key, {"balance": 6})
+
+
+def _settle(store: Store) -> None:
+    store.queue("work").ack(store.queue("work").lease(2))
+
+
+def _sync(store: Store) -> None:
+    log = store.log("quick", flush=Flush.async_())
+    log.append(b"waits for nothing")
+    log.sync()
+
+
+_PROMISES: tuple[Callable[[Store], object], ...] = (
+    lambda store: store.queue("work", max_attempts=1, roll=Roll.count(3)).put(b"a"),
+    lambda store: store.queue("work").put_many([b"poison", b"c", b"d", b"e", b"f"]),
+    lambda store: store.queue("work").put(b"once", dedup="id"),
+    lambda store: store.queue("work").put(b"urgent", priority=3),
+    lambda store: store.log("events", flush=Flush.sync(), roll=Roll.count(2)).append(b"1"),
+    lambda store: store.log("events").append_many([b"2", b"3"]),
+    _transact,
+    _transact_alone,
+    _change,
+    lambda store: store.queue("work").lease(1)[0].ack(),
+    lambda store: store.queue("work").nack(store.queue("work").lease(1), "cannot"),
+    lambda store: store.queue("work").reject_ids({one.lease: {one.id} for one in store.queue("work").lease(1)}, "no"),
+    lambda store: store.queue("work").redrive(),
+    _settle,
+    _sync,
+    lambda store: store.queue("work").discard([store.queue("work").peek(1)[0].id]),
+    lambda store: store.queue("mails").purge(),
+    lambda store: store.queue("work").seek(2),
+    lambda store: store.table(Account).delete(next(iter(store.table(Account).scan())).key),
+)
+"""Every kind of call that promises that something is durable."""

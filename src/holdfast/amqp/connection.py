@@ -29,6 +29,7 @@ from holdfast.amqp.publisher import PUBLISH, ChannelPublisher
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.amqp_values import MalformedField, cut_short
 from holdfast.broker.errors import BrokerError, InternalError
+from holdfast.broker.memory_alarm import ALARMS
 from holdfast.broker.users import log_failed_login, log_value
 from holdfast.broker.vhost import VirtualHostRuntime
 
@@ -543,7 +544,7 @@ class Connection(asyncio.BufferedProtocol):
     def _block(self, reason: str) -> None:
         """Stop reading from a client that publishes during a resource alarm. Clients that only ack are not blocked."""
         if self.understands("connection.blocked"):
-            self._send(m.ConnectionBlocked(f"low on {reason}"))
+            self._send(m.ConnectionBlocked(ALARMS[reason]))
         self.hold("alarm")
 
     def unblock(self) -> None:

@@ -86,6 +86,14 @@ class Settings:
         "seconds",
         "Lag of the replica above which an alarm is raised; it ends below half of this. 0: no such alarm.",
     )
+    confirm: str = _setting(
+        "local",
+        "text",
+        "When a message is confirmed: `local`, when it is on the local disk, or `replica`, when it is in the bucket.",
+    )
+    confirm_timeout: float = _setting(
+        60.0, "seconds", "How long a message waits for the bucket before its publisher gets an error; 0: forever."
+    )
     session: float = _setting(8 * 3600.0, "seconds", "How long a login on the page lasts.")
     history_interval: float = _setting(
         5.0, "seconds", "Interval at which rates and memory are recorded for the page's charts."
@@ -172,7 +180,11 @@ def _checked(settings: Settings) -> Settings:
     for name in ("http_header_timeout", "http_stall_timeout", "handshake_timeout"):
         if getattr(settings, name) <= 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name):g}: it must be more than 0")
-    for name in ("login_delay", "consumer_timeout", "history", "session", "history_interval", "replica_lag_limit"):
+    if settings.confirm not in ("local", "replica"):
+        raise InvalidArgument(f"confirm is {settings.confirm!r}: it must be local or replica")
+    if settings.confirm == "replica" and not settings.replica:
+        raise InvalidArgument("confirm is replica, and no replica is set: set replica to the URL of a bucket, too")
+    for name in ("login_delay", "consumer_timeout", "history", "session", "history_interval", "confirm_timeout", "replica_lag_limit"):
         if getattr(settings, name) < 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name):g}: it must not be negative")
     return settings

@@ -17,6 +17,7 @@ __all__ = [
     "Locked",
     "MessageTooLarge",
     "NewerFormat",
+    "NotConfirmed",
     "NotFound",
     "QueueFull",
     "ReadOnly",
@@ -151,6 +152,13 @@ class ReplicaFenced(ReplicaError):
     """Another process owns the replica, or may own it: this one ships nothing, and confirms nothing by it."""
 
     reason = "fenced"
+
+
+class NotConfirmed(ReplicaError):
+    """With `confirm="replica"`: what was written is on the local disk, and was not seen in the bucket in time.
+
+    It is shipped when the bucket answers again. Writing it again may duplicate it.
+    """
 
 
 def raised_by_handler(error: BaseException) -> bool:

@@ -45,8 +45,8 @@ class Broker:
         self.guard = threading.RLock()
         self.history_s = history_s
         self.by_store_name: dict[str, tuple[VirtualHostRuntime, BrokerQueue]] = {}
-        self.memory = MemoryMonitor(limits or Limits(), str(store.path), alarm)
-        self.turns = TurnScheduler(post, soon, self.memory.note_delivery)
+        self.memory = MemoryMonitor(limits or Limits(), str(store.path), alarm, store.gate)
+        self.turns = TurnScheduler(post, soon, self.memory.note_delivery, store.gate)
         self.dead_letters = DeadLetters(self)
         self.definitions: Definitions = open_definitions(store)
         if self.definitions.is_new:

@@ -64,7 +64,7 @@ class DeadLetters:
                     self._drop(broker_queue)
             self._log_dropped()
         for log in logs:
-            log.sync()
+            log.appender.sync()
 
     def refused(
         self, host: "VirtualHostRuntime", broker_queue: BrokerQueue, content: Content, bodies: list[bytes]

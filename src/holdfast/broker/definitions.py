@@ -157,7 +157,9 @@ class Definitions:
         if not changes:
             return
         with self._lock:
-            self._log.append_many([_message(_key(thing), thing if there else None) for thing, there in changes])
+            self._log.appender.append_many(
+                [_message(_key(thing), thing if there else None) for thing, there in changes]
+            )
             for thing, there in changes:
                 if there:
                     self._live[_key(thing)] = thing
@@ -173,7 +175,7 @@ class Definitions:
             begins = self._log.end
             things = list(self._live.items())
             for first in range(0, len(things), CHUNK):
-                self._log.append_many([_message(key, thing) for key, thing in things[first : first + CHUNK]])
+                self._log.appender.append_many([_message(key, thing) for key, thing in things[first : first + CHUNK]])
             self._records = len(things)
             needed = sum(1 for one in self._log.segments() if one.first + one.records > begins)
             self._log.compact(retention=Retention(max_segments=max(1, needed)))

@@ -1,4 +1,4 @@
-"""Memory and disk limits: pages out message bodies, the largest queues first, and raises resource alarms."""
+"""Resource alarms, for memory, disk and the replica; pages out message bodies, the largest queues first."""
 
 import contextlib
 import ctypes
@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.open_files import descriptor_limit
 from holdfast.log.segment import mapped_files
 from holdfast.queue import Queue
 
-__all__ = ["Limits", "MemoryMonitor", "free_bytes", "keep_allocator_small", "resident_bytes"]
+__all__ = ["ALARMS", "Limits", "MemoryMonitor", "free_bytes", "keep_allocator_small", "resident_bytes"]
 
 logger = logging.getLogger("holdfast.broker")
 
@@ -35,6 +36,14 @@ _STATM = Path("/proc/self/statm")
 _M_TRIM_THRESHOLD, _SPARE_BYTES = -1, 32 << 20
 _M_MMAP_THRESHOLD, _LARGE_BUFFER = -3, 1 << 20
 NORMAL, PAGING, PAGED = "normal", "paging", "paged"
+ALARMS = {
+    "memory": "low on memory",
+    "disk": "low on disk",
+    "replica": "the replica does not confirm what was published",
+}
+"""The alarms that block publishers, and what these are told."""
+_REPLICA_PATIENCE_S = 3.0
+"""So long publishers wait for the replica before others are blocked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +69,11 @@ class MemoryMonitor:
     the copy in memory.
     """
 
-    def __init__(self, limits: Limits, folder: str, alarm: Callable[[str | None], None]) -> None:
+    def __init__(
+        self, limits: Limits, folder: str, alarm: Callable[[str | None], None], gate: ConfirmGate | None = None
+    ) -> None:
         self.limits = limits
+        self._gate = gate
         self._folder = folder
         self._alarm = alarm
         self._queues: dict[str, Queue] = {}
@@ -81,7 +93,7 @@ class MemoryMonitor:
         """Resident bytes of the process after the last trim."""
         self._helper = ThreadPoolExecutor(1, "holdfast-memory")
         self.blocked: str | None = None
-        """Why publishers are blocked: `memory`, `disk`, or None."""
+        """Why publishers are blocked, a key of `ALARMS`; None if they are not."""
         self.resident_max = limits.resident or _machine_bytes() * 6 // 10
 
     def add(self, queue: Queue) -> None:
@@ -133,6 +145,10 @@ class MemoryMonitor:
                 reason = "memory"
         if reason is None and free_bytes(self._folder) < self.limits.disk_free:
             reason = "disk"
+        if self._gate is not None and self._gate.waits:
+            self._gate.expire()
+            if reason is None and self._replica_is_stuck(self._gate):
+                reason = "replica"
         if reason != self.blocked:
             self.blocked = reason
             if reason is not None:
@@ -140,6 +156,10 @@ class MemoryMonitor:
             else:
                 logger.info("publishers unblocked")
             self._alarm(reason)
+
+    def _replica_is_stuck(self, gate: ConfirmGate) -> bool:
+        """Return whether publishers wait for long; once blocked, also while no attempt to ship succeeds."""
+        return gate.longest_s >= _REPLICA_PATIENCE_S or (self.blocked == "replica" and gate.trouble is not None)
 
     def close(self) -> None:
         """Stop the helper thread."""

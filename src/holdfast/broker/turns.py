@@ -5,7 +5,8 @@ A turn of the event loop has four parts, in this order:
 1. Reads. Each connection processes the bytes of one read, and then what it collected for the end of it: messages are
    put into their queues, acks go to the journals, and publishers ask for their confirms with `when_durable`.
 2. Durability. The syncs that the turn requested begin: first, since publishers need not wait for consumers. A lone
-   small one is done at once and confirmed; others are done by threads, and confirmed in a later turn.
+   small one is done at once and confirmed; others are done by threads, and confirmed in a later turn. If the store
+   confirms by its replica, a confirm then waits at the gate of the store, and is sent in the turn after.
 3. Deliveries, from each queue that `deliver_from` named.
 4. `after_turn`: what no client waits for, such as notifying readers in other processes.
 """
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.group_commit import Done, GroupCommitter, SyncRequest
 from holdfast.broker.queue_dispatcher import BrokerQueue
@@ -44,11 +46,14 @@ class TurnScheduler:
         post: Callable[[Callable[[], None]], None],
         soon: Callable[[Callable[[], None]], object],
         delivered: Callable[[Queue], None] = lambda queue: None,
+        gate: ConfirmGate | None = None,
     ) -> None:
+        """Schedule for the thread that makes it; `gate` is where confirms wait for the replica of the store."""
         self.after_turn = soon
         """Call a function after the current turn: when its confirms and deliveries are on the sockets."""
         self.committer = GroupCommitter(post, soon)
         self._post = post
+        self._gate = gate
         self._delivered = delivered
         """Called with each queue that has delivered."""
         self._thread = threading.get_ident()
@@ -65,13 +70,23 @@ class TurnScheduler:
     def when_durable(self, logs: Iterable[Log], done: Done, *, small: bool = False) -> None:
         """Call `done` when all that was written to these logs is on disk, or with the error that prevents it.
 
-        `small` says that little was written to them. The sync begins at the end of the turn, or with the third request.
+        With `confirm="replica"` it is called when the bucket has it. `small` says that little was written to them. The
+        sync begins at the end of the turn, or with the third request.
         """
+        if self._gate is not None and self._gate.is_on:
+            done = partial(self._confirm, self._gate, done)
         self._syncs.append(SyncRequest(list(logs), done, small=small))
         if len(self._syncs) >= _SEVERAL:
             self.begin_syncs()
         elif not self.is_pending:
             self._end_soon()
+
+    def _confirm(self, gate: ConfirmGate, done: Done, error: HoldfastError | None) -> None:
+        """Let a request wait for the replica, without a thread. Called when its logs are on disk."""
+        if error is None:
+            gate.then(lambda error: self._post(partial(done, error)))
+        else:
+            done(error)
 
     def begin_syncs(self) -> None:
         """Begin the syncs that were requested so far."""

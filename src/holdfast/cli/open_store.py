@@ -6,7 +6,7 @@ missing or locked store mention Python arguments; here they mention commands.
 
 import contextlib
 from collections.abc import Iterator
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import holdfast
 from holdfast import Store
@@ -16,6 +16,9 @@ from holdfast.log import Log
 from holdfast.queue import Queue
 from holdfast.remote.address import Address
 from holdfast.remote.store import RemoteStore
+
+if TYPE_CHECKING:
+    from holdfast.replica.status import Confirm
 
 __all__ = [
     "folder_of",
@@ -66,14 +69,23 @@ def store_to_read(data: Target) -> Iterator[Store]:
 
 
 @contextlib.contextmanager
-def store_to_write(data: Target, *, group_readable: bool | None = None, replica: str | None = None) -> Iterator[Store]:
+def store_to_write(
+    data: Target,
+    *,
+    group_readable: bool | None = None,
+    replica: str | None = None,
+    confirm: "Confirm" = "local",
+    confirm_timeout: float | None = None,
+) -> Iterator[Store]:
     """Open a store for writing; create it if there is none. The options are as in `holdfast.open`."""
     if isinstance(data, Address):
         with _remote(data, read_only=False) as store:
             yield store
         return
     try:
-        store = holdfast.open(data, group_readable=group_readable, replica=replica)
+        store = holdfast.open(
+            data, group_readable=group_readable, replica=replica, confirm=confirm, confirm_timeout=confirm_timeout
+        )
     except Locked as error:
         who = f"process {error.pid}" if error.pid is not None else "another process"
         raise Locked(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.base.clock import Clock, Instant
+from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.files import Files, translate_os_errors
 from holdfast.log.appender import Appender
 from holdfast.log.batch_adoption import BatchAdoption
@@ -87,12 +88,20 @@ class Log:
         wake: Callable[[], None],
         queue_at: Callable[[str], str | None],
         sync_later: "Callable[[Log], None]" = lambda log: None,
+        gate: ConfirmGate | None = None,
+        confirms: bool = False,
     ) -> None:
+        """Open the log. With `confirms` its own calls wait at the gate of the store; else who uses it does."""
         self.name = name
         self.folder = folder
         self.id = log_id
         self.settings = settings
         self.clock = clock
+        self.gate = gate or ConfirmGate(clock)
+        """Where calls wait for a replica, if the store has one and they promise that something is durable."""
+        self._confirms = confirms
+        self._promises = confirms and settings.flush.mode == "sync"
+        """Whether an append promises that the record is durable, so that it waits at the gate."""
         self.positions = OffsetStore(files, folder, log_id, queue_at)
         self._reports = DamageReports(name)
         self.damage = self._reports.found
@@ -122,7 +131,8 @@ class Log:
                 self.positions.settle(self.end)
         # Bound once: a method of this class that calls them would make an append a tenth slower. Only those that are
         # called for one record, because each takes 80 bytes of every log.
-        self.append = self.appender.append  # type: ignore[method-assign]
+        if not self._promises:
+            self.append = self.appender.append  # type: ignore[method-assign]
         self.gather = self.appender.gather
         self.commit = self.appender.commit
         self.notify_readers = self.recent.notify
@@ -155,20 +165,34 @@ class Log:
     def append(self, payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
         """Add a record and return its sequence: 0, 1, 2, ...
 
-        Under `Flush.sync()` it is on disk when this returns.
+        Under `Flush.sync()` it is on disk when this returns and, if the store was opened with `confirm="replica"`, in
+        the bucket.
         """
-        return self.appender.append(payload, key, headers)
+        self.gate.check()
+        sequence = self.appender.append(payload, key, headers)
+        self.gate.confirm()
+        return sequence
 
     def append_many(self, messages: Iterable[bytes | Message]) -> range:
         """Add records to one block, and return their sequences. After an error or crash, all of them or none are added.
 
-        They are as safe as the flush mode promises when this returns.
+        They are as safe as the flush mode promises when this returns, as after `append`.
         """
-        return self.appender.append_many(messages)
+        if not self._promises:
+            return self.appender.append_many(messages)
+        self.gate.check()
+        sequences = self.appender.append_many(messages)
+        self.gate.confirm()
+        return sequences
 
     def sync(self) -> None:
-        """Return when all records that were appended before are on disk."""
+        """Return when all records that were appended before are on disk and, with `confirm="replica"`, in the bucket.
+
+        Modules of Holdfast that hold a lock, or must not wait for a bucket, call `appender.sync` instead.
+        """
         self.appender.sync()
+        if self._confirms:
+            self.gate.confirm()
 
     def close(self) -> None:
         """Write and sync accepted records, then close the files and mappings; idempotent.

@@ -1,13 +1,11 @@
 """Consistent point-in-time cut across several logs, for backups."""
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from holdfast.base.errors import Closed, StorageError
 from holdfast.log.appender import freeze
-from holdfast.log.index import SparseIndex
+from holdfast.log.index import Checkpoint, SparseIndex
 from holdfast.log.layout import HEADER_SIZE
 from holdfast.log.log import Log
 from holdfast.log.pending_block import PendingBlock
@@ -33,23 +31,27 @@ class LogSnapshot:
     """How many bytes of the last segment belong to the cut."""
     last_timestamp: int = 0
 
-    def settle(self) -> None:
-        """Write the records of the cut, as safe as the flush mode promises, and find where they end in the segments."""
+    def settle(self, near: tuple[int, Checkpoint] | None = None) -> None:
+        """Write the records of the cut, as safe as the flush mode promises, and find where they end in the segments.
+
+        `near` is where an earlier cut ended, with the id of the segment: the search for the end begins there.
+        """
         pending_block, self.pending_block = self.pending_block, None
-        if pending_block is not None:
-            try:
-                with contextlib.suppress(Closed):  # a thread that closed it meanwhile, to delete it, has written them
-                    self.log.appender.write_out()
-            except StorageError:
-                if pending_block.error is None:
-                    raise
-                # Its callers got this error: its records need not be in the backup.
-        # Exclusively: a thread that began to drop some before the log was pinned has finished by now.
-        segments, self.last_timestamp = self.log.appender.exclusively(attrgetter("segments", "last_timestamp"))
+        # With the files held: a thread that began to drop some before the log was pinned has finished by now.
+        try:
+            segments, self.last_timestamp = self.log.appender.settle(pending_block)
+        except (StorageError, Closed) as error:
+            if isinstance(error, StorageError) and (pending_block is None or pending_block.error is None):
+                raise
+            # Its callers got this error: its records need not be in the backup. Or a thread closed the log meanwhile,
+            # to delete it, and has written them.
+            segments, self.last_timestamp = self.log.appender.settle(None)
         # If the log was just cleared none of them is left: then it is empty, and continues in the first segment.
         self.segments = tuple(one for one in segments if one.base <= self.end) or segments[:1]
         if self.segments:
-            self.size, self.end = _place(self.segments[-1], self.end)
+            last = self.segments[-1]
+            start = near[1] if near is not None and near[0] == last.segment_id else None
+            self.size, self.end = _place(last, self.end, start)
 
     @property
     def mark(self) -> Watermark | None:
@@ -103,15 +105,19 @@ def snapshot_logs(logs: Sequence[Log]) -> tuple[list[LogSnapshot], float]:
     return cuts, held
 
 
-def _place(segment: Segment, end: int) -> tuple[int, int]:
+def _place(segment: Segment, end: int, near: Checkpoint | None) -> tuple[int, int]:
     """Return up to which byte a segment has the records before `end`, and the sequence after the last of them."""
     if segment.base >= end:
         return HEADER_SIZE, segment.base
     limit, last = segment.extent
+    if last == end:  # nothing was appended after the cut: a walk from the nearest index entry took a millisecond
+        return limit, end
     start = segment.start_at(end)
+    if near is not None and start.sequence < near.sequence <= end and near.offset <= limit:
+        start = near
     found = start.offset, start.sequence
     for _, header in segment.headers(start, lambda damage: None):
         if header.sequence >= end:
             return header.offset, end
         found = header.next_offset, header.end
-    return (limit, end) if last == end else found
+    return found

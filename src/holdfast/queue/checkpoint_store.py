@@ -97,7 +97,7 @@ class CheckpointStore:
 
     def _write(self, queue_state: QueueState) -> None:
         """Sync log and journal, then write a checkpoint that refers to them."""
-        self._log.sync()
+        self._log.appender.sync()
         position = self._journal.sync()
         now = self._clock.time_ns()
         self._rows.save(queue_state, position, now)

@@ -409,6 +409,7 @@ class QueueInspector:
             count = core.state.waiting
             turn.apply([Purged(turn.now, core.state.scanned)])
         core.commit(turn.pending_block)
+        core.confirm()
         return count
 
     def seek(self, sequence: int) -> None:
@@ -423,6 +424,7 @@ class QueueInspector:
             core.catch_up(turn.now)
         core.commit(turn.pending_block)
         core.waiters.wake()
+        core.confirm()
 
     def discard(self, ids: Iterable[int]) -> int:
         """Drop waiting messages, ready or delayed, permanently, and return how many; others are left unchanged."""
@@ -450,6 +452,7 @@ class QueueInspector:
                 turn.record(Dropped(turn.now, "discarded", spans))
                 state.drop_waiting(spans, entries)
         core.commit(turn.pending_block)
+        core.confirm()
         return len(gone)
 
     def discard_dead_letters(self, ids: set[int] | None, home: str) -> int:

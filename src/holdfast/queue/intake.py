@@ -45,6 +45,8 @@ class Intake:
         self._append = core.log.append
         self._join: Callable[[list[bytes | Message]], bool] | None = None
         """Offers messages to a transaction, if there was one in this process."""
+        self._confirms = core.journal.durable
+        """Whether a put promises that the message is durable, so that it waits for the replica."""
         self._unbounded = limit.is_unbounded
         """Whether messages without options may be appended without a check."""
 
@@ -89,6 +91,8 @@ class Intake:
         ids: Sequence[int]
         if self._join is not None and self._join(messages):
             return [PENDING_ID] * len(messages), 0
+        if self._confirms:
+            self._log.gate.check()
         if self._unbounded and (set(map(type, messages)) <= {bytes} or not any(map(_has_dedup, messages))):
             pending_block, first, count = self._log.gather(*check_batch(messages, lambda one: _columns(one, now)))
             if count:
@@ -101,6 +105,8 @@ class Intake:
             self._schedule_expiries(messages, now)
         if self._limit.drops_excess:
             self._limit.enforce()
+        if self._confirms:  # also if all were duplicates: the first message of an id may not be in the bucket yet
+            self._log.gate.confirm()
         return ids, len(messages) - count
 
     def join_transactions(self, join: Callable[[list[bytes | Message]], bool]) -> None:
@@ -134,7 +140,10 @@ class Intake:
         self._schedule_expiries([*messages], now)
 
     def put_similar(self, payloads: list[bytes], like: Message) -> Sequence[int]:
-        """Put messages that differ only in their payloads: checked once, so that many of them are cheap."""
+        """Put messages that differ only in their payloads: checked once, so that many of them are cheap.
+
+        For servers, which sync the log themselves before they confirm: it does not wait for a replica.
+        """
         if not self.takes_columns or like.dedup is not None or not set(map(type, payloads)) <= {bytes}:
             return self.put_many([replace(like, payload=payload) for payload in payloads])
         now = self._core.now()
@@ -155,7 +164,10 @@ class Intake:
         return self._join is None and self._unbounded
 
     def put_columns(self, payloads: list[bytes], extras: list[ColumnValue], largest: int) -> None:
-        """Put messages in the form of `check_batch`, with keys and headers only, which the caller has validated."""
+        """Put messages in the form of `check_batch`, with keys and headers only, which the caller has validated.
+
+        As `put_similar`, it does not wait for a replica.
+        """
         pending_block, _, _ = self._log.gather(payloads, extras, largest)
         self._log.commit(pending_block)
         if self._waiters.line or self._waiters.listeners or self._log.recent.is_shared:

@@ -130,6 +130,7 @@ class Queue:
     ) -> int:
         """Add a message and return its id; durable when this returns, unless the log's flush mode is weaker.
 
+        If the store was opened with `confirm="replica"`, durable means: in the bucket.
         With `delay` it is not delivered before, with `ttl` not after so much time. A `dedup` id that was put within
         the queue's window writes nothing and returns the first message's id. In a transaction of the store the message
         is put at its end, and the id is -1.
@@ -382,7 +383,11 @@ class Queue:
         self._core.check_writable()
         wanted = None if ids is None else checked_ids(ids, "redrive", "dead_letters()")
         target = self._dead_letter_queue()
-        return 0 if target is None else target.transfers.redrive_to(wanted, self.name)
+        if target is None:
+            return 0
+        count = target.transfers.redrive_to(wanted, self.name)
+        self._core.confirm()
+        return count
 
     def delete_dead_letters(self, ids: Iterable[int] | None = None) -> int:
         """Drop dead letters of this queue (all, or those with these ids) permanently, and return how many."""
@@ -453,9 +458,17 @@ class Queue:
     # Durability, and the end.
 
     def sync(self) -> None:
-        """Return when all messages and events so far are on disk, whatever the flush mode."""
+        """Return when all messages and events so far are on disk, whatever the flush mode.
+
+        If the store was opened with `confirm="replica"`: when they are in the bucket.
+        """
+        self.sync_here()
+        self.log.gate.confirm()
+
+    def sync_here(self) -> None:
+        """As `sync`, and wait for no replica: for threads that must not wait for a bucket."""
         self._core.check_writable()
-        self.log.sync()
+        self.log.appender.sync()
         self._core.make_durable()
 
     def checkpoint(self) -> None:

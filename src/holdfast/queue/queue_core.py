@@ -176,7 +176,9 @@ class QueueCore:
         return Turn(self, self.now() if now is None else now, writes=False)
 
     def change(self, now: int | None = None) -> "Turn":
-        """As `turn`, for a change that a caller asks for. Also raises `ReadOnly`."""
+        """As `turn`, for a change that a caller asks for. Also raises `ReadOnly`, and `ReplicaFenced`."""
+        if self.journal.durable:
+            self.log.gate.check()
         return Turn(self, self.now() if now is None else now, writes=True)
 
     @property
@@ -311,6 +313,14 @@ class QueueCore:
             self.journal.commit(pending_block)
         if self.state.moving:
             self.start_transfers()
+
+    def confirm(self) -> None:
+        """Wait, without any lock, until a replica has the changes too, if the store was opened so.
+
+        Under a weaker flush mode a call does not promise that they are on disk either, and this returns at once.
+        """
+        if self.journal.durable:
+            self.log.gate.confirm()
 
     def make_durable(self) -> None:
         """Make every event durable, whatever the flush mode. Called without the lock."""

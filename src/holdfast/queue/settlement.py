@@ -41,6 +41,7 @@ class Settlement:
                 turn.apply([Acked(now, done)])
                 core.measures.holds.observe(max(0, now - done[0][0]) / NS)
         core.commit(turn.pending_block)
+        core.confirm()
         return lost
 
     def return_ids(self, parts: HeldMessages, reason: str, delay: Duration | None) -> list[int]:
@@ -72,6 +73,7 @@ class Settlement:
                 turn.record(Dropped(turn.now, "rejected", spans))
                 core.state.drop_held(found, spans)
         core.finish(turn.pending_block)
+        core.confirm()
         return lost
 
     def extend_ids(self, parts: HeldMessages, duration: Duration | None) -> list[int]:
@@ -109,6 +111,7 @@ class Settlement:
         core.finish(pending_block or turn.pending_block)
         if count:
             core.waiters.wake()
+        core.confirm()
         return count
 
     def _give_back(self, cause: str, parts: HeldMessages, reason: str, delay_ns: int | None) -> list[int]:
@@ -125,6 +128,7 @@ class Settlement:
         core.finish(turn.pending_block)
         if core.waiters.line or core.waiters.listeners:
             core.waiters.wake()
+        core.confirm()
         return lost
 
     # By delivery.
@@ -161,6 +165,7 @@ class Settlement:
             core.measures.holds.observe(max(0, now - lease_id) / NS)
         if pending_block is not None:
             core.journal.commit(pending_block)
+            core.confirm()
         return True
 
     def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:

@@ -156,7 +156,7 @@ class Transfers:
             is_home = all(move.cause == "redriven" for move in leaving.values())
             target = self._open_queue(name) if is_home else self._open_queue(name, dead_letter=None, max_attempts=None)
         if doubtful:
-            target.log.sync()  # an interrupted move may have left copies there that are not visible yet
+            target.log.appender.sync()  # an interrupted move may have left copies there that are not visible yet
         arrived = _arrived(target.log, self._core.name, leaving) if doubtful else set()
         waiting = sorted(leaving.keys() - arrived)
         while waiting:
@@ -167,7 +167,7 @@ class Transfers:
             if payloads:
                 pending_block, _, _ = target.log.gather(payloads, extras, 0, limited=False)
                 target.log.commit(pending_block)
-                target.log.sync()  # in any flush mode: the copies must be durable before the originals are removed
+                target.log.appender.sync()  # in any flush mode: copies must be durable before originals are removed
                 target.log.notify_readers()
             self._arrive(waiting[:done])
             del waiting[:done]

@@ -1,9 +1,12 @@
 """Garbage collection of a bucket: thins old moments, and deletes the objects that no kept moment names."""
 
+import contextlib
 import logging
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 
 from holdfast.base.bucket import Bucket, ObjectMissing
 from holdfast.base.clock import NS, Clock
@@ -20,25 +23,30 @@ _EVERY_S = 600.0
 _GRACE_S = 60.0
 """An object is deleted so much later than it became garbage, which is longer than the ttl of an owner: one that has
 lost the replica without knowing it deletes nothing that its successor may use."""
-_FINE_NS, _MINUTES_NS = 3600 * NS, 86_400 * NS
+_ALL_NS, _FINE_NS, _MINUTES_NS = 60 * NS, 3600 * NS, 86_400 * NS
 _MINUTE_NS, _HOUR_NS = 60 * NS, 3600 * NS
 _READ_AT_ONCE = 50
 _DELETE_AT_ONCE = 1000
+_MANY = 1000
+"""After so many new moments those that need not be kept are deleted, without waiting for the next cleaning."""
 
 
 def kept_moments(moments: Sequence[Moment], now: int, keep_ns: int) -> list[Moment]:
     """Return which of these moments, the oldest first, are kept.
 
-    All of the last hour, the last one of each minute of the last day, the last one of each hour up to `keep_ns`, and
-    the one before that: so each time within `keep_ns` can be restored as it was at most so long before. Always the
-    newest.
+    All of the last minute, the last one of each second of the last hour, of each minute of the last day, and of each
+    hour up to `keep_ns`, and the one before that: so each time within `keep_ns` can be restored as it was at most so
+    long before. Always the newest.
     """
     kept: list[Moment] = []
-    slots: set[tuple[int, int]] = set()
+    slot: tuple[int, ...]
+    slots: set[tuple[int, ...]] = set()
     for moment in reversed(moments):
         age = now - moment.time
-        if age <= min(_FINE_NS, keep_ns):
-            slot = (0, moment.time)
+        if age <= min(_ALL_NS, keep_ns):
+            slot = (-1, len(kept))
+        elif age <= min(_FINE_NS, keep_ns):
+            slot = (0, moment.epoch, moment.time // NS)  # the clocks of two owners may be the same by chance
         elif age <= min(_MINUTES_NS, keep_ns):
             slot = (1, moment.time // _MINUTE_NS)
         elif age <= keep_ns:
@@ -59,14 +67,31 @@ class Collector:
     """
 
     def __init__(
-        self, bucket: Bucket, clock: Clock, ownership: Ownership, *, keep: float, pending: Callable[[], set[str]]
+        self,
+        bucket: Bucket,
+        clock: Clock,
+        ownership: Ownership,
+        *,
+        keep: float,
+        pending: Callable[[], set[str]],
+        start: Callable[[Callable[[], None]], Future[None]] | None = None,
     ) -> None:
-        """Collect garbage; `pending` returns the keys of objects that a later moment will name."""
+        """Collect garbage; `pending` returns the keys of objects that a later moment will name.
+
+        `start` runs a deletion of moments on another thread: with some dozens a second, calls that wait for the next
+        one must not wait for it.
+        """
         self._bucket = bucket
         self._clock = clock
         self._ownership = ownership
         self._keep_ns = int(keep * NS)
         self._pending = pending
+        self._start = start
+        self._doomed: list[str] = []
+        """The keys of moments that are to be deleted, before any object that only they name."""
+        self._deleting: Future[None] | None = None
+        self._fresh = 0
+        """How many moments were noted since they were last thinned."""
         self._moments: list[Moment] = []
         """Those that are in the bucket, the oldest first."""
         self._last: Moment | None = None
@@ -104,23 +129,51 @@ class Collector:
             old = left.pop(log.folder, None)
             if old is log:
                 continue
-            ours = {key for key, _ in log.parts()}
-            theirs = {key for key, _ in old.parts()} if old is not None else set()
+            ours = set(log.keys())
+            theirs = set(old.keys()) if old is not None else set()
             self._drop(theirs - ours, now)
             for key in ours - theirs:
                 self._first.setdefault(key, moment)
                 self._gone.pop(key, None)
         for old in left.values():
-            self._drop({key for key, _ in old.parts()}, now)
+            self._drop(set(old.keys()), now)
         self._moments.append(moment)
+        self._fresh += 1
         self._noted[moment] = self._now()
         self._last = moment
 
     def tick(self) -> None:
         """Collect garbage if it is due. Raises `ReplicaError`."""
+        if self._start is not None:
+            if self._fresh >= _MANY and self._listed:
+                self._thin()
+            self._delete_doomed(self._start)
+            if self._doomed or self._deleting is not None:
+                return  # objects that only these moments name are deleted after them
         if self._unread or self._clock.monotonic() >= self._due_at:
             self._due_at = self._clock.monotonic() + _EVERY_S
             self.collect()
+
+    def _thin(self) -> None:
+        """Choose the moments that need not be kept, without listing the bucket."""
+        self._fresh = 0
+        kept = self._kept(self._moments)
+        self._doomed += [moment.key for moment in self._without(kept)]
+        self._moments = kept
+        self._noted = {moment: self._noted[moment] for moment in kept if moment in self._noted}
+
+    def _delete_doomed(self, start: Callable[[Callable[[], None]], Future[None]]) -> None:
+        """Begin to delete some of the chosen moments, if that of the last ones has ended. Raises its error."""
+        if self._deleting is not None:
+            if not self._deleting.done():
+                return
+            ended, self._deleting = self._deleting, None
+            ended.result()
+            del self._doomed[:_DELETE_AT_ONCE]
+        if self._doomed:
+            self._ownership.check()
+            with contextlib.suppress(RuntimeError):  # the store is being closed: the next owner deletes them
+                self._deleting = start(partial(self._bucket.delete, self._doomed[:_DELETE_AT_ONCE]))
 
     def collect(self) -> int:
         """Delete what is garbage now; return how many objects. Until all moments were read, only read some."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from holdfast.base.bucket import Bucket
 from holdfast.base.errors import Corrupt, NewerFormat, NotFound
 from holdfast.replica.bucket import open_bucket
-from holdfast.replica.manifest import Moment, list_moments, read_manifest
+from holdfast.replica.manifest import Moment, Part, list_moments, read_manifest
 from holdfast.replica.owner import OwnerRecord, read_owner
 from holdfast.replica.restore import choose_moment, fetch_part
 
@@ -102,8 +102,8 @@ def verify_replica(
     moments = find_moments(bucket)
     chosen = moments if everything else [choose_moment(bucket.url, moments, moment=moment)]
     found = ReplicaVerification(bucket.url)
-    parts = {}
-    used: dict[str, list[str]] = {}
+    parts: dict[tuple[str, str], Part] = {}
+    used: dict[tuple[str, str], list[str]] = {}
     for one in chosen:
         try:
             manifest = read_manifest(bucket, one)
@@ -114,24 +114,25 @@ def verify_replica(
         found.moments += 1
         for log in manifest.logs:
             for key, part in log.parts():
-                parts[key] = part
-                used.setdefault(key, []).append(one.name)
+                place = key, "" if part.inline is None else one.name  # one in a manifest is checked in each
+                parts[place] = part
+                used.setdefault(place, []).append(one.name)
     total = sum(part.size for part in parts.values())
 
-    def check(key: str) -> str:
+    def check(place: tuple[str, str]) -> str:
         try:
-            fetch_part(bucket, key, parts[key])
+            fetch_part(bucket, place[0], parts[place])
         except Corrupt as error:
             return str(error)
         return ""
 
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="holdfast-verify") as pool:
-        for key, problem in zip(parts, pool.map(check, parts), strict=True):
-            found.objects += 1
-            found.bytes += parts[key].size
+        for place, problem in zip(parts, pool.map(check, parts), strict=True):
+            found.objects += parts[place].inline is None
+            found.bytes += parts[place].size
             if problem:
                 found.problems.append(problem)
-                for name in used[key]:
+                for name in used[place]:
                     found.damaged[name] = found.damaged.get(name, 0) + 1
             if progress is not None:
                 progress(found.bytes, total)

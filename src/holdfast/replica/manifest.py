@@ -16,7 +16,9 @@ from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat
 __all__ = ["MANIFESTS", "LogEntry", "Manifest", "Moment", "Part", "SegmentEntry", "list_moments", "read_manifest"]
 
 MANIFESTS = "manifest/"
-FORMAT = 1
+FORMAT = 2
+"""Format 2 has parts inside the manifest. A manifest without such parts is written in format 1."""
+_PLAIN = 1
 _KEY = re.compile(r"manifest/(\d{10})-(\d{12})-(\d{19})\Z")
 _NAME = re.compile(r"(\d+)-(\d+)\Z")
 _FRAME = re.compile(rb'\{"format":(\d+),"checksum":"([0-9a-f]{8})","manifest":(.*)\}\n\Z', re.DOTALL)
@@ -65,6 +67,8 @@ class Part(NamedTuple):
     """CRC-32C."""
     epoch: int
     """The epoch of the owner that wrote it, which is part of its key: an owner never writes an object of another."""
+    inline: bytes | None = None
+    """Its content, if that is in the manifest and not in an object of its own. Only of the last part of a segment."""
 
     @property
     def size(self) -> int:
@@ -116,17 +120,30 @@ class LogEntry:
         return f"{self.folder}/{self.id}/{name}-{segment.id}.{part.start}-{part.stop}.{part.epoch}"
 
     def parts(self) -> Iterator[tuple[str, Part]]:
-        """Yield each part with its key."""
+        """Yield each part with its key; also those that are in the manifest, which have no object of that key."""
         for segment in self.segments:
             for part in segment.parts:
                 yield self.key(segment, part), part
+
+    def keys(self) -> Iterator[str]:
+        """Yield the keys of the parts that are objects."""
+        for key, part in self.parts():
+            if part.inline is None:
+                yield key
+
+    @property
+    def inlined(self) -> Iterator[bytes]:
+        """The contents of the parts that are in the manifest, in order."""
+        for segment in self.segments:
+            for part in segment.parts[-1:]:
+                if part.inline is not None:
+                    yield part.inline
 
     @cached_property
     def encoded(self) -> bytes:
         """The entry as JSON; computed once, because most entries are the same in the next manifest."""
         segments = [
-            [one.name, one.id, one.base, one.created, [[part.stop, part.checksum, part.epoch] for part in one.parts]]
-            for one in self.segments
+            [one.name, one.id, one.base, one.created, list(map(_encoded_part, one.parts))] for one in self.segments
         ]
         content = {
             "folder": self.folder,
@@ -140,8 +157,8 @@ class LogEntry:
         return _json(content)
 
     @classmethod
-    def decode(cls, content: Mapping[str, Any]) -> "LogEntry":
-        """Return the entry of a manifest."""
+    def decode(cls, content: Mapping[str, Any], inlined: "_Inlined") -> "LogEntry":
+        """Return the entry of a manifest, and take the contents of its inline parts."""
         return cls(
             _checked_path(content["folder"]),
             content["id"],
@@ -149,7 +166,7 @@ class LogEntry:
             content["end"],
             content["last_timestamp"],
             tuple(
-                SegmentEntry(_checked_path(name), segment_id, base, created, tuple(_parts(parts)))
+                SegmentEntry(_checked_path(name), segment_id, base, created, tuple(_parts(parts, inlined)))
                 for name, segment_id, base, created, parts in content["segments"]
             ),
             {_checked_path(path): text for path, text in content["files"].items()},
@@ -176,10 +193,9 @@ class Manifest:
         return sum(log.size for log in self.logs)
 
     def keys(self) -> Iterator[str]:
-        """Yield the keys of all parts."""
+        """Yield the keys of all parts that are objects."""
         for log in self.logs:
-            for key, _ in log.parts():
-                yield key
+            yield from log.keys()
 
     def encode(self) -> bytes:
         """Return the content of the object."""
@@ -193,27 +209,30 @@ class Manifest:
             "files": dict(sorted(self.files.items())),
         }
         body = b'%s,"logs":[%s]}' % (_json(head)[:-1], b",".join(log.encoded for log in self.logs))
-        framed = b'{"format":%d,"checksum":"%08x","manifest":%s}\n' % (FORMAT, crc32c(body), body)
-        return zlib.compress(framed, _LEVEL)
+        inlined = b"".join(content for log in self.logs for content in log.inlined)
+        version = FORMAT if inlined else _PLAIN
+        framed = b'{"format":%d,"checksum":"%08x","manifest":%s}\n' % (version, crc32c(body), body)
+        return zlib.compress(framed, _LEVEL) + inlined  # not compressed: payloads often are already
 
     @classmethod
     def decode(cls, raw: bytes, where: str) -> "Manifest":
         """Return the manifest in an object at `where`. Raises `Corrupt` or `NewerFormat`."""
         try:
-            frame = _FRAME.match(zlib.decompress(raw))
+            inflater = zlib.decompressobj()
+            frame = _FRAME.match(inflater.decompress(raw))
         except zlib.error:
             frame = None
         if frame is None or f"{crc32c(frame[3]):08x}".encode() != frame[2]:
             raise Corrupt(f"the manifest {where} is damaged: use another moment", where)
         if int(frame[1]) > FORMAT:
             raise NewerFormat(f"the manifest {where} was written by a newer Holdfast: update this one")
-        content = json.loads(frame[3])
+        content, inlined = json.loads(frame[3]), _Inlined(inflater.unused_data)
         return cls(
             content["store"],
             Moment(content["epoch"], content["number"], content["time"]),
             content["version"],
             content["mode"],
-            tuple(map(LogEntry.decode, content["logs"])),
+            tuple(LogEntry.decode(log, inlined) for log in content["logs"]),
             {_checked_path(path): text for path, text in content["files"].items()},
         )
 
@@ -232,10 +251,27 @@ def read_manifest(bucket: Bucket, moment: Moment) -> Manifest:
     return manifest
 
 
-def _parts(parts: Iterable[tuple[int, int, int]]) -> Iterator[Part]:
+class _Inlined:
+    """The contents of inline parts, behind the compressed manifest, one after the other."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._offset = 0
+
+    def take(self, size: int) -> bytes:
+        """Return the next one, shorter if the object is: its checksum tells."""
+        self._offset += size
+        return self._content[self._offset - size : self._offset]
+
+
+def _encoded_part(part: Part) -> list[int]:
+    return [part.stop, part.checksum, part.epoch, *([1] if part.inline is not None else [])]
+
+
+def _parts(parts: Iterable[list[int]], inlined: _Inlined) -> Iterator[Part]:
     start = 0
-    for stop, checksum, epoch in parts:
-        yield Part(start, stop, checksum, epoch)
+    for stop, checksum, epoch, *is_inline in parts:
+        yield Part(start, stop, checksum, epoch, inlined.take(stop - start) if any(is_inline) else None)
         start = stop
 
 

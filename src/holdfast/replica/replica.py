@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -14,15 +15,17 @@ from typing import get_args
 from holdfast.base.bucket import Bucket, ObjectMissing
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.clock import NS
+from holdfast.base.confirm_gate import Waiter
 from holdfast.base.errors import (
     Closed,
     Corrupt,
     HoldfastError,
     ReplicaError,
+    ReplicaFenced,
     raised_by_handler,
 )
 from holdfast.base.files import Files
-from holdfast.base.metrics import Registry
+from holdfast.base.metrics import Histogram, Registry
 from holdfast.replica.counted_bucket import KINDS, CountedBucket
 from holdfast.replica.garbage import KEEP_S, Collector
 from holdfast.replica.manifest import Manifest, Moment, list_moments, read_manifest
@@ -30,11 +33,11 @@ from holdfast.replica.object_check import ObjectCheck
 from holdfast.replica.owner import Identity, Ownership, Role
 from holdfast.replica.shipper import Progress, SegmentDropped, Shipped, Shipper
 from holdfast.replica.source import ReplicaSource
-from holdfast.replica.status import ReplicaStatus
+from holdfast.replica.status import Confirm, ReplicaStatus
 from holdfast.replica.troubles import Troubles
 from holdfast.store_context import StoreContext
 
-__all__ = ["REPLICA_FILE", "Replica"]
+__all__ = ["CONFIRM_TIMEOUT_S", "REPLICA_FILE", "Replica"]
 
 logger = logging.getLogger("holdfast.replica")
 
@@ -51,6 +54,9 @@ _SAMPLE_S = 0.2
 _WORKERS = 8
 _MAY_PASS = ("refused", "expired", "credentials", "clock", "region", "no-bucket")
 """Reasons of errors that pass when somebody repairs the bucket or the credentials, of a replica that worked before."""
+_PRESSED_S = 2.0
+"""The longest pause between attempts while calls wait for the bucket."""
+CONFIRM_TIMEOUT_S = 60.0
 _CLOSING_S = 20.0
 """How long closing a store waits for uploads to begin. What is left is shipped when it is next opened."""
 
@@ -74,8 +80,11 @@ class Replica:
         shared: StoreContext,
         source: ReplicaSource,
         *,
+        confirm: Confirm = "local",
+        confirm_timeout: float | None = CONFIRM_TIMEOUT_S,
         keep: float = KEEP_S,
     ) -> None:
+        """Ship to this bucket after `start`. With `confirm="replica"` calls wait for it, so many seconds at most."""
         from holdfast import __version__  # noqa: PLC0415 - a circular import
 
         files, clock, path = shared.files, shared.clock, shared.path
@@ -92,7 +101,9 @@ class Replica:
         host = socket.gethostname()
         who = Identity(store, instance, f"{host}:{path.absolute()}", host, os.getpid(), files.random_bytes(16).hex())
         self._ownership = Ownership(self._bucket, clock, who)
-        self._collector = Collector(self._bucket, clock, self._ownership, keep=keep, pending=self._pending)
+        self._collector = Collector(
+            self._bucket, clock, self._ownership, keep=keep, pending=self._pending, start=self._start
+        )
         self._shipper = Shipper(
             self._bucket,
             files,
@@ -120,6 +131,18 @@ class Replica:
         self._renewing: threading.Thread | None = None
         self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
         """Calls of `ship` that wait for a round of the thread; None wakes it."""
+        self._gate = shared.gate
+        self._confirm: Confirm = confirm
+        self._confirm_timeout = confirm_timeout
+        self._is_failing = False
+        """Whether the last round failed: then the next one is not begun before it is due."""
+        self._is_woken = False
+        """Whether the thread was woken for calls that wait, and has not begun a round since."""
+        self._confirm_seconds: Histogram | None = None
+        if confirm == "replica":
+            self._confirm_seconds = shared.metrics.histogram(
+                "holdfast_replica_confirm_seconds", "Time that calls waited for the bucket."
+            )
         self._sampled, self._sampled_until = self.status(), float("-inf")
         self._register(shared.metrics)
 
@@ -146,6 +169,16 @@ class Replica:
             self._renewing = threading.Thread(target=self._keep_claim, name="holdfast-replica-owner", daemon=True)
             self._shipping.start()
             self._renewing.start()
+        if self._confirm == "replica":
+            self._gate.begin(
+                check=self._check_not_fenced,
+                waits=True,
+                timeout=self._confirm_timeout,
+                wake=self._wake,
+                serve=None if self._background else self._serve,
+                is_served=self._is_shipping,
+                why=self._why,
+            )
 
     def ship(self, progress: Progress | None = None) -> str:
         """Return when all that was written before is in the bucket: the name of the moment that has it.
@@ -184,6 +217,9 @@ class Replica:
             lost_records=self._shipper.lost_records,
             error=None if trouble is None else trouble.text,
             failing_since=self._troubles.since,
+            confirm=self._confirm,
+            waiting=self._gate.count,
+            waiting_seconds=self._gate.longest_s,
             puts=self._bucket.requests["put"],
             sent_bytes=self._bucket.sent,
             reason=None if trouble is None else trouble.reason,
@@ -219,6 +255,11 @@ class Replica:
         self._ended.set()
         if self._renewing is not None:
             self._renewing.join(_CLOSING_S)
+        if self._confirm == "replica":
+            self._gate.end(
+                "the store was closed before the bucket had this. It is on the local disk and is not confirmed; it is "
+                "shipped when the store is opened again"
+            )
         # A thread that still waits for the bucket could put a moment, or holds the claim.
         is_stuck = any(one is not None and one.is_alive() for one in (self._shipping, self._renewing))
         try:
@@ -234,6 +275,9 @@ class Replica:
         self._turn = threading.Lock()
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._stopping.set()
+
+    def _start(self, work: Callable[[], None]) -> "Future[None]":
+        return self._shipper.start(work)
 
     def _pending(self) -> set[str]:
         return self._shipper.pending()
@@ -278,8 +322,43 @@ class Replica:
                 logger.error("moment cannot be read, using an earlier one: url=%s error=%s", self.url, error)
         return None
 
+    def _check_not_fenced(self) -> None:
+        """Raise `ReplicaFenced` if another process has the replica. A claim that has only run out may be renewed."""
+        if self._ownership.role == "fenced":
+            self._ownership.check()
+
+    def _why(self) -> str | None:
+        trouble = self._troubles.first
+        return None if trouble is None else trouble.text
+
+    def _is_shipping(self) -> bool:
+        return self._shipping is not None and self._shipping.is_alive()
+
+    def _wake(self) -> None:
+        """Begin a round for a call that waits. While attempts fail, their pauses count."""
+        if not self._is_woken and (not self._is_failing or self._ownership.role == "fenced"):
+            self._is_woken = True
+            self._asked.put(None)
+
+    def _serve(self) -> None:
+        """Run a round for a call that waits, without threads."""
+        with self._turn:
+            if (problem := self._attempt()) is not None:
+                raise problem
+
+    def _release(self, waiters: list[Waiter]) -> None:
+        """Confirm what a round has shipped, if this process still owns the replica by its own clock."""
+        self._ownership.check()
+        now = self._clock.monotonic()
+        self._gate.release(waiters)
+        if self._confirm_seconds is not None:
+            for waiter in waiters:
+                self._confirm_seconds.observe(now - waiter.since)
+
     def _round(self, progress: Progress | None) -> None:
-        self._source.look()
+        waiters = self._gate.waiting()  # before the cut, which has all that they have written
+        if not waiters:
+            self._source.look()
         self._source.hold(
             None if self._ownership.role == "fenced" else self._shipper.known
         )  # then it ships nothing more
@@ -287,16 +366,18 @@ class Replica:
             self._begin()
         if not self._background:
             self._ownership.renew_if_due()
-        shipped = self._ship(progress)
+        shipped = self._ship(progress, is_urgent=bool(waiters))
         self._shipped, self._moment = shipped, shipped.moment or self._moment
+        if waiters:
+            self._release(waiters)
         self._clean()
         self._inspect()
 
-    def _ship(self, progress: Progress | None) -> Shipped:
+    def _ship(self, progress: Progress | None, *, is_urgent: bool) -> Shipped:
         for _ in range(_CUTS - 1):
             with contextlib.suppress(SegmentDropped):
-                return self._shipper.ship(progress)
-        return self._shipper.ship(progress)
+                return self._shipper.ship(progress, is_urgent=is_urgent)
+        return self._shipper.ship(progress, is_urgent=is_urgent)
 
     def _clean(self) -> None:
         """Collect garbage if it is due. That this fails is an error of its own: the moment is in the bucket."""
@@ -323,7 +404,7 @@ class Replica:
         try:
             with self._noted():
                 self._round(progress)
-            self._pause = _INTERVAL_S
+            self._pause, self._is_failing = _INTERVAL_S, False
             is_much = self._shipped is not None and self._shipped.bytes >= _MUCH
             self._due_at = self._clock.monotonic() + (0 if is_much else self._pause)
             return None
@@ -332,9 +413,21 @@ class Replica:
         except Exception as error:
             logger.exception("replica failed, will retry: url=%s", self.url, extra=self.fields)
             problem = error
+        self._is_failing = True
+        if self._ownership.role == "fenced":
+            self._gate.release(self._gate.waiting(), self._lost(problem))
+        if self._confirm == "replica":
+            self._pause = min(self._pause, _PRESSED_S)
         self._due_at = self._clock.monotonic() + self._pause
         self._pause = min(self._pause * 2, _BACKOFF_S)
         return problem
+
+    def _lost(self, problem: Exception) -> HoldfastError:
+        try:
+            self._ownership.check()
+        except ReplicaFenced as error:
+            return error
+        return ReplicaFenced(str(problem))
 
     def _run(self) -> None:
         is_last = False
@@ -357,9 +450,12 @@ class Replica:
         found: list[_Asked | None] = []
         with contextlib.suppress(Empty):
             due_in = None if is_fenced else max(0.0, self._due_at - self._clock.monotonic())
-            found.append(self._asked.get(timeout=due_in))
+            if self._gate.count and not self._is_failing:  # they came during the last round
+                due_in = 0.0
+            found.append(self._asked.get(timeout=due_in) if due_in != 0.0 else self._asked.get_nowait())
             while True:
                 found.append(self._asked.get_nowait())
+        self._is_woken = False  # whoever waits from here on wakes it again, and others are in the round that begins
         return [one for one in found if one is not None]
 
     def _ship_last(self) -> None:
@@ -372,6 +468,7 @@ class Replica:
 
     def _keep_claim(self) -> None:
         while not self._ended.wait(_INTERVAL_S):
+            self._gate.expire()
             try:
                 self._renew()
             except Exception:
@@ -419,6 +516,8 @@ class Replica:
                 lambda now: self._age(now.last_error_at),
             ),
             "up": ("1 if this process owns the replica, and its last attempt succeeded.", lambda now: now.ok),
+            "waiting": ("Calls and publishers that wait for the bucket.", lambda now: now.waiting),
+            "waiting_seconds": ("For how long the first of them has waited.", lambda now: now.waiting_seconds),
         }
         for name, (help, read) in gauges.items():
             metrics.gauge(f"holdfast_replica_{name}", help, {}, partial(self._gauge, read))

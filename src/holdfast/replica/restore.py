@@ -138,10 +138,10 @@ def choose_moment(url: str, moments: list[Moment], *, at: datetime | None = None
 
 
 def fetch_part(bucket: Bucket, key: str, part: Part) -> bytes:
-    """Return a part. Raises `Corrupt` if it is missing or not what was written."""
+    """Return a part, from its object or from its manifest. Raises `Corrupt` if it is missing or damaged."""
     where = f"{bucket.url}/{key}"
     try:
-        content = bucket.get(key).content
+        content = part.inline if part.inline is not None else bucket.get(key).content
     except ObjectMissing as error:
         raise Corrupt(f"{where} is missing: somebody has deleted it. Use another moment", where) from error
     if len(content) != part.size:

@@ -24,6 +24,11 @@ logger = logging.getLogger("holdfast.replica")
 
 Progress = Callable[[int, int], None]
 """Called with the uploaded bytes and the total bytes of a moment."""
+_INLINE_LOG = 32 << 10
+"""Bytes of a log up to which new ones are put into the manifest while calls wait for it: one request, and not two one
+after the other. Each following manifest has them again, until there are more: then they become a part of their own."""
+_INLINE_ALL = 128 << 10
+"""The same for all logs together."""
 _Key = tuple[str, str, str]
 """Folder and id of a log, and id of a segment."""
 
@@ -50,9 +55,11 @@ class _Upload:
 
     key: str
     segment: _Key
-    cut: SegmentCut
+    cut: SegmentCut | None
+    """Where the bytes are; None if they are in `content`."""
     start: int
     stop: int
+    content: bytes = b""
 
 
 class Shipper:
@@ -93,6 +100,8 @@ class Shipper:
         """Segments with parts that are in the bucket and in no manifest yet: all of their parts."""
         self.deadline = float("inf")
         """When no further upload is begun, by the monotonic clock."""
+        self._spilled: set[str] = set()
+        """Folders of logs that have not moved and whose inline part becomes an object in this round."""
         self._put_keys: set[str] = set()
         """The keys of all parts whose upload was begun since the last manifest."""
         self._number = 0
@@ -117,18 +126,23 @@ class Shipper:
             self._loose, self._mode, self._number = last.files, last.mode, last.moment.number
         self._source.hold(self.known)
 
-    def ship(self, progress: Progress | None = None) -> Shipped:
+    def ship(self, progress: Progress | None = None, *, is_urgent: bool = False) -> Shipped:
         """Put all that is new into the bucket. Raises `ReplicaFenced`, `ReplicaError` or `StorageError`.
 
-        What was uploaded before an error is not uploaded again.
+        What was uploaded before an error is not uploaded again. With `is_urgent`, because calls wait for it, there are
+        as few requests one after the other as possible.
         """
         self._ownership.check()
-        self._is_behind = self._is_behind or self._source.has_news(self.known)
+        self._is_behind = self._is_behind or is_urgent or self._source.has_news(self.known)
         if not self._is_behind:
             return Shipped(*self._source.looked_at, 0, None)
         cut = self._source.take(self.known)
         dropped = self._source.dropped(self.known, cut)
-        uploads = [one for log in cut.logs if log.segments is not None for one in self._plan(log)]
+        self._spilled.clear()
+        inline = self._inline(cut) if is_urgent else {}
+        uploads = [one for log in cut.logs if log.segments is not None for one in self._plan(log, inline)]
+        if self._inlined(cut) > _INLINE_ALL // 2:
+            uploads += self._spill(cut)
         self._upload(uploads, progress)
         logs = tuple(map(self._entry, cut.logs))
         size = sum(one.stop - one.start for one in uploads)
@@ -150,19 +164,80 @@ class Shipper:
         """Return the keys of parts that may be in the bucket, and that no manifest names yet."""
         return set(self._put_keys)
 
+    def start(self, work: Callable[[], None]) -> "Future[None]":
+        """Run something on a thread of the uploads, or here if there are none. Raises `RuntimeError` after `close`."""
+        if self._pool is not None:
+            return self._pool.submit(work)
+        work()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
     def close(self, *, wait: bool = True) -> None:
         """End the threads. Without `wait` those that wait for the bucket end later."""
         if self._pool is not None:
             self._pool.shutdown(wait=wait, cancel_futures=True)
 
-    def _plan(self, log: LogCut) -> Iterator[_Upload]:
-        """Yield the parts to upload for a log, and drop parts that are replaced."""
+    def _inline(self, cut: Cut) -> dict[_Key, Part]:
+        """Return the parts that the next manifest itself has: the ends of logs that have moved by little."""
+        found: dict[_Key, Part] = {}
+        left = _INLINE_ALL - self._inlined(cut)
+        for log in cut.logs:
+            if not log.segments:
+                continue
+            last = log.segments[-1]
+            key = (log.folder, log.id, last.id)
+            objects = self._objects(key, self._shipped_parts(log))
+            start = objects[-1].stop if objects else 0
+            size = last.size - start
+            if 0 < size <= min(left, _INLINE_LOG):
+                content = self._read(last, start, last.size)
+                found[key] = Part(start, last.size, crc32c(content), self._ownership.epoch, content)
+                left -= size
+        return found
+
+    def _inlined(self, cut: Cut) -> int:
+        """Return the bytes of inline parts of logs that have not moved."""
+        return sum(
+            len(content)
+            for log in cut.logs
+            if log.segments is None and (known := self.known.get(log.folder)) is not None
+            for content in known.inlined
+        )
+
+    def _spill(self, cut: Cut) -> Iterator[_Upload]:
+        """Yield an upload for each inline part of a log that has not moved: the manifests get too large."""
+        for log in cut.logs:
+            if log.segments is not None or (known := self.known.get(log.folder)) is None:
+                continue
+            for segment in known.segments:
+                last = segment.parts[-1] if segment.parts else None
+                if last is not None and last.inline is not None:
+                    key = (known.folder, known.id, segment.id)
+                    self._spilled.add(known.folder)
+                    self._uploaded[key] = segment.parts[:-1]
+                    name = known.key(segment, last._replace(epoch=self._ownership.epoch))
+                    yield _Upload(name, key, None, last.start, last.stop, last.inline)
+
+    def _shipped_parts(self, log: LogCut) -> dict[str, tuple[Part, ...]]:
+        """Return the parts of the last manifest, by the segment's id."""
         known = self.known.get(log.folder)
-        of_log = LogEntry(log.folder, log.id, 0, 0, 0, ())
-        shipped = {one.id: one.parts for one in known.segments} if known is not None and known.id == log.id else {}
+        return {one.id: one.parts for one in known.segments} if known is not None and known.id == log.id else {}
+
+    def _objects(self, key: _Key, shipped: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
+        """Return the parts of a segment that are objects in the bucket."""
+        parts = self._uploaded.get(key, shipped.get(key[2], ()))
+        return parts[:-1] if parts and parts[-1].inline is not None else parts
+
+    def _plan(self, log: LogCut, inline: Mapping[_Key, Part]) -> Iterator[_Upload]:
+        """Yield the parts to upload for a log, and drop parts that are replaced."""
+        of_log, shipped = LogEntry(log.folder, log.id, 0, 0, 0, ()), self._shipped_parts(log)
         for cut in log.segments or ():
             key = (log.folder, log.id, cut.id)
-            parts = self._uploaded.get(key, shipped.get(cut.id, ()))
+            parts = self._objects(key, shipped)
+            if key in inline:
+                self._uploaded[key] = (*parts, inline[key])
+                continue
             plan = plan_parts(parts, cut.size, partial(block_end, cut.segment))
             self._uploaded[key] = parts[: plan.kept]
             segment = SegmentEntry(cut.name, cut.id, 0, 0, ())
@@ -202,26 +277,34 @@ class Shipper:
         self._ownership.check()
         if self._clock.monotonic() >= self.deadline:
             raise ReplicaUnavailable(f"{self._bucket.url}: the store was closed before all was shipped")
-        path = one.cut.segment.path
+        content = one.content if one.cut is None else self._read(one.cut, one.start, one.stop)
+        self._bucket.put(one.key, content)
+        return Part(one.start, one.stop, crc32c(content), self._ownership.epoch)
+
+    def _read(self, cut: SegmentCut, start: int, stop: int) -> bytes:
+        path = cut.segment.path
         try:
             with contextlib.closing(self._files.open(path, "r")) as file:
-                content = file.read(one.stop - one.start, one.start)
+                content = file.read(stop - start, start)
         except FileNotFoundError as error:
             raise SegmentDropped(
                 f"{str(path)!r} was deleted before it was shipped: the next moment does without it"
             ) from error
-        if len(content) < one.stop - one.start:
-            raise StorageError(
-                f"{str(path)!r} has {one.start + len(content)} bytes, but had {one.stop}: verify the store"
-            )
-        self._bucket.put(one.key, content)
-        return Part(one.start, one.stop, crc32c(content), self._ownership.epoch)
+        if len(content) < stop - start:
+            raise StorageError(f"{str(path)!r} has {start + len(content)} bytes, but had {stop}: verify the store")
+        return content
 
     def _entry(self, log: LogCut) -> LogEntry:
         """Return the entry of a log, which is the known one if nothing has changed."""
         known = self.known.get(log.folder)
         if log.segments is None:
             assert known is not None
+            if log.folder in self._spilled:
+                spilled = (
+                    replace(one, parts=self._uploaded.get((known.folder, known.id, one.id), one.parts))
+                    for one in known.segments
+                )
+                return replace(known, files=log.files, segments=tuple(spilled))
             return known if known.files == log.files else replace(known, files=log.files)
         segments = tuple(
             SegmentEntry(

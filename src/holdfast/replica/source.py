@@ -10,6 +10,7 @@ from holdfast.base.errors import Closed, Locked, StorageError
 from holdfast.base.files import read_file, translate_os_errors
 from holdfast.incoming_batches import BatchIngester
 from holdfast.log.consumer_offsets import FOLDER as TAILERS
+from holdfast.log.index import Checkpoint
 from holdfast.log.log import Log
 from holdfast.log.log_file import META
 from holdfast.log.recovery import load_segments, survey
@@ -50,7 +51,8 @@ class SegmentCut:
     @property
     def name(self) -> str:
         """Its path in the folder of the log, without a suffix."""
-        return self.segment.path.relative_to(self.segment.log).with_suffix("").as_posix()
+        # Of texts: `relative_to` took 0.2 ms for each round in which calls wait.
+        return str(self.segment.path)[len(str(self.segment.log)) + 1 :].rpartition(".")[0]
 
 
 @dataclass(slots=True)
@@ -242,11 +244,12 @@ class ReplicaSource:
                 if entry is not None and _is_same(log, one.end, entry):
                     yield LogCut(folder, entry.id, entry.start, entry.end, entry.last_timestamp, files, None)
                     continue
-                one.settle()
-                with contextlib.suppress(Closed):  # a closed log is on disk
-                    log.appender.sync_without_notifying()
-                    log.appender.tell(patient=True)  # otherwise a busy log would not know yet how far it is on disk
-                self._check_durable(one)
+                one.settle(_end_of(entry))
+                if not _is_durable(one):
+                    with contextlib.suppress(Closed):  # a closed log is on disk
+                        log.appender.sync_without_notifying()
+                        log.appender.tell(patient=True)  # otherwise a busy log would not know yet how far it is on disk
+                    self._check_durable(one)
                 segments = [SegmentCut(segment, segment.limit) for segment in one.segments[:-1]]
                 segments += [SegmentCut(segment, one.size) for segment in one.segments[-1:]]
                 start = one.segments[0].base if one.segments else 0
@@ -355,6 +358,20 @@ class ReplicaSource:
 
 def _is_same(log: Log, end: int, entry: LogEntry) -> bool:
     return entry.end == end and entry.start == log.start and entry.id == log.id.hex()
+
+
+def _is_durable(one: LogSnapshot) -> bool:
+    """Return whether the cut is on disk already, as that of a log with `Flush.sync()` is. Not sure if it has rolled."""
+    place = one.log.appender.durable_place()
+    return place is not None and bool(one.segments) and place[0] == one.segments[-1].path and place[1] >= one.size
+
+
+def _end_of(entry: LogEntry | None) -> tuple[int, Checkpoint] | None:
+    """Return where the log ended in the last manifest, with the id of the segment."""
+    if entry is None or not entry.segments:
+        return None
+    last = entry.segments[-1]
+    return int(last.id, 16), Checkpoint(entry.end, last.size, 0)
 
 
 def _has_moved(log: Log, entry: LogEntry | None) -> bool:

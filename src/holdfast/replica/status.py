@@ -35,6 +35,12 @@ class ReplicaStatus:
     """Why the last attempt failed; None if it did not."""
     failing_since: int | None
     """When the first attempt of those that failed was made, in nanoseconds since 1970."""
+    confirm: Confirm
+    """When a message is confirmed."""
+    waiting: int
+    """How many calls and publishers wait for the bucket, with `confirm="replica"`."""
+    waiting_seconds: float
+    """For how long the first of them has waited; 0 if none waits."""
     puts: int
     sent_bytes: int
     """Requests that wrote an object, and their bytes, since the store was opened."""

@@ -12,6 +12,7 @@ from holdfast.amqp.server import Server
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Closed, NotFound, StorageError
 from holdfast.base.names import check_name
+from holdfast.broker.memory_alarm import ALARMS
 from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.store_names import PART, name_in_store
 from holdfast.broker.vhost import VirtualHostRuntime, log_options
@@ -103,12 +104,12 @@ class ServerContext:
         await asyncio.gather(*(polls.close() for polls in list(self.polls.values())))
 
     def check_space(self) -> None:
-        """Raise 503 while publishers are blocked by a memory or disk alarm.
+        """Raise 503 while publishers are blocked by an alarm: memory, disk or the replica.
 
         Every protocol applies the alarm: HTTP routes that add data and puts over Cap'n Proto check it here.
         """
         if low := self.broker.memory.blocked:
-            raise Refused(503, "blocked", f"publishing is blocked: the server is low on {low}; try again later")
+            raise Refused(503, "blocked", f"publishing is blocked: {ALARMS[low]}; try again later")
 
     def host(self, vhost: str) -> VirtualHostRuntime:
         """Return a virtual host, or raise `NotFound`."""

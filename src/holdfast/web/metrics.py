@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EachObject", "WholeServer", "metric_routes"]
 
-ALARMS = ("memory", "disk")
+ALARMS = ("memory", "disk", "replica")
 _SUMMED = {
     "holdfast_queue_checkpoint_": "holdfast_checkpoint_",
     "holdfast_queue_": "holdfast_messages_",

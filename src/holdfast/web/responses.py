@@ -18,6 +18,7 @@ from holdfast.base.errors import (
     NotFound,
     QueueFull,
     ReadOnly,
+    ReplicaError,
     StorageError,
 )
 from holdfast.broker.errors import AccessRefused, BrokerError, NoSuch, NotAllowed
@@ -101,6 +102,7 @@ _STATUSES: tuple[tuple[type[HoldfastError], int, str], ...] = (
     (ReadOnly, 409, ""),
     (Closed, 503, ""),
     (StorageError, 503, ""),
+    (ReplicaError, 503, ""),
     (HoldfastError, 500, ""),
 )
 """Status and code of each error. An empty code means that the name of the error is it: `queue_full`, `lease_lost`."""

@@ -234,7 +234,7 @@ class History:
         with self._guard:
             self._add(sample, sample.t)
         if self._log is not None:
-            self._log.append(msgspec.json.encode(sample))
+            self._log.appender.append(msgspec.json.encode(sample))
         return sample
 
     def range(self, name: str) -> HistoryRange:

@@ -191,7 +191,7 @@ class MemoryUse(TypedDict):
     limit: int | None
     bodies: int
     bodies_limit: int | None
-    alarm: Annotated[str | None, Meta(description="memory or disk, while that alarm blocks publishers.")]
+    alarm: Annotated[str | None, Meta(description="memory, disk or replica, while that alarm blocks publishers.")]
 
 
 class DiskUse(TypedDict):

@@ -67,6 +67,11 @@ function alarms({ memory, disk, warnings = [], alarms: ofReplica = [] }) {
       "Alarm",
       `Disk: ${bytes(disk.free)} are free, less than the limit of ${bytes(disk.limit)}; publishers are blocked.`,
     ]);
+  if (memory.alarm === "replica")
+    found.push([
+      "Alarm",
+      "Replica: the bucket does not confirm what was published; publishers are blocked.",
+    ]);
   for (const { text } of ofReplica) found.push(["Alarm", `Replica: ${text}.`]);
   return [...found, ...warnings.map((text) => ["Warning", text])];
 }
