@@ -55,6 +55,8 @@ _WRITE_HIGH = 1 << 20
 _UNREAD_MAX = 16 << 20
 """Unread bytes, which can only be answers, above which nothing more is read from the client either."""
 
+_BLOCKED_BY_REPLICA = "the claim on the replica is not renewed, and a standby may have taken over"
+
 
 class Connection(asyncio.BufferedProtocol):
     """An AMQP client connection. States: `header`, `login`, `tuning`, `opening`, `open`, `closing`, `closed`.
@@ -543,7 +545,7 @@ class Connection(asyncio.BufferedProtocol):
     def _block(self, reason: str) -> None:
         """Stop reading from a client that publishes during a resource alarm. Clients that only ack are not blocked."""
         if self.understands("connection.blocked"):
-            self._send(m.ConnectionBlocked(f"low on {reason}"))
+            self._send(m.ConnectionBlocked(_BLOCKED_BY_REPLICA if reason == "replica" else f"low on {reason}"))
         self.hold("alarm")
 
     def unblock(self) -> None:

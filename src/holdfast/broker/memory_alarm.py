@@ -79,8 +79,10 @@ class MemoryMonitor:
         self._trimmed_to = resident_bytes()
         """Resident bytes of the process after the last trim."""
         self._helper = ThreadPoolExecutor(1, "holdfast-memory")
+        self.may_confirm: Callable[[], bool] = lambda: True
+        """Whether messages may be confirmed now: not while a standby may own the store."""
         self.blocked: str | None = None
-        """Why publishers are blocked: `memory`, `disk`, or None."""
+        """Why publishers are blocked: `replica`, `memory`, `disk`, or None."""
         self.resident_max = limits.resident or _machine_bytes() * 6 // 10
 
     def add(self, queue: Queue) -> None:
@@ -132,6 +134,8 @@ class MemoryMonitor:
                 reason = "memory"
         if reason is None and _free_bytes(self._folder) < self.limits.disk_free:
             reason = "disk"
+        if not self.may_confirm():
+            reason = "replica"
         if reason != self.blocked:
             self.blocked = reason
             if reason is not None:
@@ -139,6 +143,11 @@ class MemoryMonitor:
             else:
                 logger.info("publishers unblocked")
             self._alarm(reason)
+
+    def look_at_replica(self) -> None:
+        """Call `look` if it has changed whether messages may be confirmed. Called often."""
+        if self.may_confirm() == (self.blocked == "replica"):
+            self.look()
 
     def close(self) -> None:
         """Stop the helper thread."""

@@ -66,14 +66,20 @@ def store_to_read(data: Target) -> Iterator[Store]:
 
 
 @contextlib.contextmanager
-def store_to_write(data: Target, *, group_readable: bool | None = None, replica: str | None = None) -> Iterator[Store]:
+def store_to_write(
+    data: Target,
+    *,
+    group_readable: bool | None = None,
+    replica: str | None = None,
+    replica_ttl: float | None = None,
+) -> Iterator[Store]:
     """Open a store for writing; create it if there is none. The options are as in `holdfast.open`."""
     if isinstance(data, Address):
         with _remote(data, read_only=False) as store:
             yield store
         return
     try:
-        store = holdfast.open(data, group_readable=group_readable, replica=replica)
+        store = holdfast.open(data, group_readable=group_readable, replica=replica, replica_ttl=replica_ttl)
     except Locked as error:
         who = f"process {error.pid}" if error.pid is not None else "another process"
         raise Locked(

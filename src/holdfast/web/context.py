@@ -105,7 +105,15 @@ class ServerContext:
 
         Every protocol applies the alarm: HTTP routes that add data and puts over Cap'n Proto check it here.
         """
-        if low := self.broker.memory.blocked:
+        low = self.broker.memory.blocked
+        if low == "replica":
+            raise Refused(
+                503,
+                "fenced",
+                "publishing is blocked: the claim on the replica is not renewed, and a standby may have taken over; "
+                "try again later, or at the standby",
+            )
+        if low:
             raise Refused(503, "blocked", f"publishing is blocked: the server is low on {low}; try again later")
 
     def host(self, vhost: str) -> VirtualHostRuntime:

@@ -99,6 +99,10 @@ def readiness(site: "ServerContext") -> dict[str, str | None]:
         if memory.blocked == "memory"
         else None
     )
+    if memory.blocked == "replica":
+        found["store"] = (
+            "the claim on the replica is not renewed, and a standby may have taken over: nothing is confirmed"
+        )
     stopping = "the server is stopping: its listeners are closed"
     found["listeners"] = None if site.server.accepts else stopping
     return found
