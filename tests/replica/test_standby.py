@@ -287,6 +287,10 @@ def test_a_clean_old_owner_becomes_a_standby_without_fetching_what_it_has(pair: 
         status = old.status()
         assert status.moment == store.replica.status().moment
         assert status.fetched_bytes < status.bytes / 2
+        for _ in range(12):  # until the new owner yields, too
+            pair.clock.advance(1)
+            store.replica.tick()
+            old.tick()
         expected = described(store)
     assert pair.wait(old, 40)
     with old.open(background=False) as store:

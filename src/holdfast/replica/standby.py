@@ -196,6 +196,11 @@ class Standby:
             self._announcement.withdraw()
         self._lock.release()
 
+    def abandon(self) -> None:
+        """Release the lock of the folder, and nothing else: for tests of a process that is killed."""
+        self._stopping.set()
+        self._lock.release()
+
     def _advance(self) -> bool:
         if self._role == "standby":
             self._look()
