@@ -68,6 +68,8 @@ def running(folder: Path) -> Iterator[Seaweed]:
         "-s3",
         f"-s3.port={s3}",
         f"-s3.config={config}",
+        "-s3.port.iceberg=0",  # otherwise fixed ports, which another server may use
+        "-s3.port.lance=0",
         "-volume.max=20",
         "-master.volumeSizeLimitMB=256",
         "-master.telemetry=false",

@@ -4,10 +4,12 @@ import os
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import Corrupt, raised_by_handler
 from holdfast.base.files import Files
+from holdfast.replica.manifest import Moment
 from holdfast.replica.owner import Identity
 
 __all__ = ["REPLICA_FILE", "StoreIds", "identity_of", "own_ids", "place_of_folder", "read_ids", "write_ids"]
@@ -28,6 +30,16 @@ class StoreIds:
     """The last epoch of which the folder has everything."""
     yields: bool = False
     """Whether the last claim may have promised to stop confirming at its end: see `Ownership`."""
+    base: str = ""
+    """After a takeover: the key of the moment that the folder was then brought to."""
+    base_epoch: int = 0
+    """The epoch that was claimed then. Later moments of earlier epochs do not count: a request of the owner before may
+    have been on its way for long."""
+
+    def counts(self, moment: Moment) -> bool:
+        """Return whether a moment in the bucket counts for this folder."""
+        base = Moment.of_key(self.base)
+        return base is None or moment.epoch >= self.base_epoch or moment <= base
 
 
 def read_ids(files: Files, folder: Path) -> StoreIds:
@@ -36,7 +48,12 @@ def read_ids(files: Files, folder: Path) -> StoreIds:
     try:
         known = read_checked(files, file)
         return StoreIds(
-            str(known["store"]), str(known.get("instance", "")), int(known.get("epoch", 0)), known.get("yields") is True
+            str(known["store"]),
+            str(known.get("instance", "")),
+            int(known.get("epoch", 0)),
+            known.get("yields") is True,
+            str(known.get("base", "")),
+            int(known.get("base_epoch", 0)),
         )
     except FileNotFoundError:
         return StoreIds()
@@ -63,8 +80,12 @@ def own_ids(files: Files, folder: Path) -> StoreIds:
 
 def write_ids(files: Files, folder: Path, ids: StoreIds) -> None:
     """Save the ids, durably."""
-    content = {"format": _FORMAT, "store": ids.store, "instance": ids.instance, "epoch": ids.epoch}
-    replace_checked(files, folder / REPLICA_FILE, {**content, **({"yields": True} if ids.yields else {})})
+    content: dict[str, Any] = {"format": _FORMAT, "store": ids.store, "instance": ids.instance, "epoch": ids.epoch}
+    if ids.yields:
+        content["yields"] = True
+    if ids.base:
+        content |= {"base": ids.base, "base_epoch": ids.base_epoch}
+    replace_checked(files, folder / REPLICA_FILE, content)
 
 
 def place_of_folder(folder: Path) -> str:

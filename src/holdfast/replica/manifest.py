@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -245,14 +245,16 @@ def read_manifest(bucket: Bucket, moment: Moment) -> Manifest:
     return manifest
 
 
-def read_newest_manifest(bucket: Bucket, noted: str) -> Manifest | None:
+def read_newest_manifest(
+    bucket: Bucket, noted: str, counts: Callable[[Moment], bool] = lambda moment: True
+) -> Manifest | None:
     """Return the newest manifest: of the listing, or the one of this key, if the listing lags; None if there is none.
 
-    One that cannot be read is passed over: what only it names is uploaded again.
+    Only moments that count. One that cannot be read is passed over: what only it names is uploaded again.
     """
     moment = Moment.of_key(noted)
     moments = {*list_moments(bucket), *([moment] if moment is not None else [])}
-    for one in sorted(moments, reverse=True):
+    for one in sorted(filter(counts, moments), reverse=True):
         try:
             return read_manifest(bucket, one)
         except (Corrupt, ObjectMissing) as error:

@@ -275,7 +275,7 @@ class Replica:
         self._shipper.check(last)
 
     def _last_manifest(self) -> Manifest | None:
-        return read_newest_manifest(self._bucket, self._ownership.last)
+        return read_newest_manifest(self._bucket, self._ownership.last, self._ids.counts)
 
     def _note_bound(self, bound: bool) -> None:
         self._save_ids(yields=bound)

@@ -330,5 +330,5 @@ class Standby:
         except Corrupt as error:
             logger.error("last moment cannot be used: url=%s error=%s", self.url, error)
             raise
-        self._copy.finish()
+        self._copy.finish(ownership.epoch)
         self._role, self._is_behind = "promoted", False

@@ -112,8 +112,8 @@ class StandbyCopy:
         self._is_first = False
         return fetched
 
-    def finish(self) -> None:
-        """Make the folder a store that may be opened, and shipped to the same replica."""
+    def finish(self, epoch: int) -> None:
+        """Make the folder a store that may be opened, and shipped to the replica of which this epoch was claimed."""
         manifest, files = self.manifest, self._files
         assert manifest is not None
         self._finish_segments(manifest, {})  # of a moment that was begun and not completed there may be more
@@ -122,7 +122,8 @@ class StandbyCopy:
         known = read_ids(files, self._path)
         instance = known.instance or files.random_bytes(16).hex()
         # Standbys claim with the promise to yield, and the store that is opened next takes it over.
-        write_ids(files, self._path, StoreIds(manifest.store, instance, manifest.moment.epoch, yields=True))
+        ids = StoreIds(manifest.store, instance, epoch, yields=True, base=manifest.moment.key, base_epoch=epoch)
+        write_ids(files, self._path, ids)
         for name in (_MANIFEST, STANDBY_FILE):
             files.remove(self._path / name)
         files.sync_dir(self._path)
