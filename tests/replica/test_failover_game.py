@@ -89,11 +89,13 @@ class Machine:
         except HoldfastError:
             store.close()
             raise
-        queue = store.queue("work")
-        found = {message.payload for message in queue.peek(100_000)}
-        self._game.note_served(store.replica.ownership.epoch, found)
         self._store = store
+        is_noted = False
         while True:
+            if not is_noted and store.replica.ownership.role == "owner":  # not if the bucket was away at the start
+                is_noted = True
+                found = {message.payload for message in store.queue("work").peek(100_000)}
+                self._game.note_served(store.replica.ownership.epoch, found)
             self._step()
             store.replica.tick()
             if store.replica.lost is not None:
