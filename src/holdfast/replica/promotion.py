@@ -58,6 +58,9 @@ def promote(
             progress(min(clock.monotonic() - began, most), most)
 
     if not force and owner_lives(bucket, clock=clock, beat=lambda: tell(wait)):
+        now, _ = _owner(bucket)
+        if now.epoch > before.epoch:  # a standby has taken over by itself meanwhile
+            return Promotion(bucket.url, before, now)
         raise ReplicaFenced(
             f"{bucket.url}: the owner lives ({before.place}, process {before.pid}, epoch {before.epoch}). Stop it, or "
             "let it hand over with --force"
