@@ -92,7 +92,8 @@ class Machine:
         self._store = store
         is_noted = False
         while True:
-            if not is_noted and store.replica.ownership.role == "owner":  # not if the bucket was away at the start
+            # Not if the bucket was away at the start, and not if the claim has run out since.
+            if not is_noted and store.replica.ownership.role == "owner" and store.replica.may_confirm:
                 is_noted = True
                 found = {message.payload for message in store.queue("work").peek(100_000)}
                 self._game.note_served(store.replica.ownership.epoch, found)
