@@ -44,7 +44,15 @@ BOXES = (
     Box("object", 330, 358, 260, 36, "manifest/7-1042", ()),
     Box("object", 330, 402, 260, 36, "logs/... journals/... tables/...", ()),
     Box("other", 30, 330, 240, 70, "Restore", ("any moment of the last days,", "verified, into a new folder")),
-    Box("other", 650, 330, 240, 70, "After a takeover", ("epoch 8: the old owner finds it,", "stops, and keeps what it has")),
+    Box(
+        "other",
+        650,
+        330,
+        240,
+        70,
+        "After a takeover",
+        ("epoch 8: the old owner finds it,", "stops, and keeps what it has"),
+    ),
 )
 ARROWS = (
     Arrow(((330, 45), (150, 45), (150, 120)), "before", (170, 38)),

@@ -84,6 +84,10 @@ def servers() -> Iterator[list[Server]]:
         one.end()
 
 
+def has_confirms_of(publisher: "PikaPublisher | AioPublisher", port: int) -> bool:
+    return sum(at == port for _, at in list(publisher.confirmed.values())) > 50
+
+
 class PikaPublisher(threading.Thread):
     """Publishes with confirms, each message until it is confirmed, at whichever address answers."""
 
@@ -206,7 +210,7 @@ def test_clients_that_know_both_addresses_go_on_at_the_standby(
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", standby.amqp)) != 0
     ports = [owner.amqp, standby.amqp]
-    publishers = [PikaPublisher(ports), AioPublisher(ports)]
+    publishers: list[PikaPublisher | AioPublisher] = [PikaPublisher(ports), AioPublisher(ports)]
     try:
         for one in publishers:
             one.start()
@@ -220,9 +224,7 @@ def test_clients_that_know_both_addresses_go_on_at_the_standby(
         owner.process.wait()
         await_(lambda: standby.get("/health/ready")[0] == 200, "the standby serves")
         for one in publishers:
-            await_(
-                lambda one=one: sum(port == standby.amqp for _, port in list(one.confirmed.values())) > 50, "confirms"
-            )
+            await_(partial(has_confirms_of, one, standby.amqp), "confirms of the standby")
     finally:
         for one in publishers:
             one.stop()

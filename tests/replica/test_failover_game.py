@@ -105,7 +105,7 @@ class Machine:
     def _end(self, *, killed: bool) -> None:
         store, self._store = self._store, None
         if killed:  # what is on the disk stays; this process does nothing more
-            self._files = self._files.after_crash("subset", self._life)
+            self._files = self._files.after_crash("reordered", self._life)
         elif store is not None:
             store.close()
 

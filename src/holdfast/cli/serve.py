@@ -115,6 +115,18 @@ def serve(
         },
         dict(_pair(one) for one in setting or ()),
     )
+    _prepare_process(settings, verbose=verbose)
+    if isinstance(data, Address):
+        raise InvalidArgument("holdfast serve needs a folder of this machine: use --data")
+    try:
+        return _serve_or_follow(data, settings, as_json=as_json)
+    except ReplicaFenced as error:
+        notify(str(error))
+        return FENCED
+
+
+def _prepare_process(settings: Settings, *, verbose: bool) -> None:
+    """Set what holds for the whole process: its log, limits, garbage collection and umask."""
     _log_to_stderr(logging.INFO if verbose else logging.WARNING)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # six files per durable queue, and one per client
@@ -128,13 +140,6 @@ def serve(
     # RocksDB creates its files with the umask, and so do pipelines that the server starts: they are processes that
     # inherit it, and `holdfast.spark.session` passes it to Hadoop.
     os.umask(os.umask(0o077) | (0o027 if settings.group_readable else 0o077))
-    if isinstance(data, Address):
-        raise InvalidArgument("holdfast serve needs a folder of this machine: use --data")
-    try:
-        return _serve_or_follow(data, settings, as_json=as_json)
-    except ReplicaFenced as error:
-        notify(str(error))
-        return FENCED
 
 
 def _serve_or_follow(data: Path, settings: Settings, *, as_json: bool) -> int:

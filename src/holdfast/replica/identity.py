@@ -34,7 +34,7 @@ class StoreIds:
     """After a takeover: the key of the moment that the folder was then brought to."""
     base_epoch: int = 0
     """The epoch that was claimed then. Later moments of earlier epochs do not count: a request of the owner before may
-    have been on its way for long."""
+    have been delayed for long."""
 
     def counts(self, moment: Moment) -> bool:
         """Return whether a moment in the bucket counts for this folder."""

@@ -76,8 +76,8 @@ class OwnerRecord:
     released: bool = False
     """Whether the owner has closed the store."""
     yields: bool = False
-    """Whether the owner promises to stop confirming at the end of its claim. A standby takes over by itself only then:
-    an owner without a standby goes on confirming while the bucket is away."""
+    """Whether the owner promises to stop confirming at the end of its claim. A standby takes over automatically only
+    then: an owner without a standby goes on confirming while the bucket is away."""
     deposed: bool = False
     """Whether a standby wants the owner to hand over (`holdfast replica promote --force`)."""
 

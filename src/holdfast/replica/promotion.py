@@ -59,7 +59,7 @@ def promote(
 
     if not force and owner_lives(bucket, clock=clock, beat=lambda: tell(wait)):
         now, _ = _owner(bucket)
-        if now.epoch > before.epoch:  # a standby has taken over by itself meanwhile
+        if now.epoch > before.epoch:  # a standby has taken over automatically meanwhile
             return Promotion(bucket.url, before, now)
         raise ReplicaFenced(
             f"{bucket.url}: the owner lives ({before.place}, process {before.pid}, epoch {before.epoch}). Stop it, or "

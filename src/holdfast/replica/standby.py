@@ -52,7 +52,7 @@ class Standby:
 
     One thread calls `tick`, `follow` or `open`; `status`, `promote` and `stop` may be called from any. Times are those
     of the monotonic clock of this process. Invariants: it takes over only with a whole moment, only after the claim
-    that it watched has not been renewed for its ttl, and by itself only from an owner that yields.
+    that it watched has not been renewed for its ttl, and automatically only from an owner that yields.
     """
 
     def __init__(

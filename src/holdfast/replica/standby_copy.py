@@ -153,7 +153,7 @@ class StandbyCopy:
         if found := find_unshipped(self._files, self._path, self._bucket, newest):
             raise ReplicaFenced(
                 f"{str(self._path)!r} cannot become a standby of {self._bucket.url}. {described(found)}. Use another "
-                "folder with --data; to give up these records, move this folder away. To look at them, open it "
+                "folder with --data; to do without these records, move this folder away. To look at them, open it "
                 "without a replica"
             )
 

@@ -20,7 +20,7 @@ class StandbyStatus:
     epoch: int
     """The epoch of the owner, or of this process once it has claimed one."""
     yields: bool
-    """Whether the owner lets a standby take over by itself. It does some seconds after a standby has its first
+    """Whether the owner lets a standby take over automatically. It does some seconds after a standby has its first
     moment."""
     moment: str | None
     """The last moment that is here whole; None if there is none yet."""
