@@ -308,9 +308,9 @@ class Standby:
             self._ownership = Ownership(self._bucket, self._clock, who, ttl=self._ttl, bound=True)
         if self._ownership.take_over(record, self._etag):
             self._role = "promoting"
-            logger.warning(
-                "standby takes over: url=%s epoch=%d before=%s", self.url, self._ownership.epoch, record.place
-            )
+            level = logging.INFO if record.released else logging.WARNING
+            epoch, before = self._ownership.epoch, record.place
+            logger.log(level, "standby takes over: url=%s epoch=%d before=%s", self.url, epoch, before)
 
     def _finish(self) -> None:
         """Fetch the last moment of the owner before, and make the folder a store."""
