@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests import replica_picture
 from tests.picture import FILE, drawn
 from tests.walks import embedded_walks
 
@@ -57,6 +58,7 @@ def test_modules_that_the_page_mentions_exist() -> None:
 
 def test_the_picture_is_the_one_that_the_code_draws() -> None:
     assert FILE.read_text() == drawn(), "draw it again: python -m tests.picture"
+    assert replica_picture.FILE.read_text() == replica_picture.drawn(), "draw it again: python -m tests.replica_picture"
     assert f"](img/{FILE.name})" in TEXT
 
 

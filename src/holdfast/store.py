@@ -12,7 +12,7 @@ from holdfast.background_retention import BackgroundRetention
 from holdfast.backup.source import BackupSource
 from holdfast.base.clock import NS, Clock, Duration, SystemClock, positive_ns
 from holdfast.base.confirm_gate import ConfirmGate
-from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound, ReadOnly
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound, ReadOnly, StorageError
 from holdfast.base.fair_lock import Ticket
 from holdfast.base.files import Files, Lock, SystemFiles, is_open_to_group, translate_os_errors
 from holdfast.base.metrics import Registry
@@ -34,7 +34,7 @@ from holdfast.state import State, open_state
 from holdfast.store_background import StoreBackground
 from holdfast.store_context import StoreContext
 from holdfast.store_guard import StoreGuard
-from holdfast.store_layout import LOCK, LOGS, STATE, StoreLayout
+from holdfast.store_layout import LOCK, LOGS, STANDBY_FILE, STATE, StoreLayout
 from holdfast.table_registry import HOW, TABLES, TableRegistry
 from holdfast.transactions import TRANSACTIONS, Transaction, TransactionCoordinator
 from holdfast.typed_options import LogOptions, QueueOptions, TableOptions
@@ -67,6 +67,7 @@ def open(
     replica: "str | Bucket | None" = None,
     confirm: "Confirm" = "local",
     confirm_timeout: Duration | None = 60.0,
+    replica_ttl: float | None = None,
 ) -> "Store":
     """Open a store: create the folder and take the lock, or with `read_only` do neither.
 
@@ -80,7 +81,8 @@ def open(
     shipped there continuously: see `Store.replica`. `confirm="local"` confirms a message when it is on the local disk;
     the bucket is a second or two behind. `confirm="replica"` confirms it when it is in the bucket: a call that promises
     that something is durable waits for that, and raises `NotConfirmed` after `confirm_timeout` (None: it waits
-    forever). Raises `ReplicaFenced` if another process ships to it.
+    forever). Raises `ReplicaFenced` if another process ships to it. `replica_ttl` is how many seconds a claim on
+    the replica lasts (15): after so long a standby takes over.
     """
     folder = local_path(path)
     bucket = _bucket_of(replica, confirm, read_only=read_only)
@@ -95,7 +97,7 @@ def open(
     try:
         opened.extend(map(make, (folder,)))  # one call of C code: an interrupt cannot come before it is in the list
         if bucket is not None:
-            opened[0].ship_to(bucket, confirm=confirm, confirm_timeout=confirm_timeout)
+            opened[0].ship_to(bucket, confirm=confirm, confirm_timeout=confirm_timeout, ttl=replica_ttl)
         return opened[0]
     except BaseException:
         for store in opened:
@@ -228,6 +230,11 @@ class Store:
     def _open_folder(self, taken: list[Lock]) -> None:
         """Take the lock, add it to `taken`, and finish what a crash cut off; a reader only checks for the folder."""
         path = self.path
+        if self._files.exists(path / STANDBY_FILE):
+            raise StorageError(
+                f"{str(path)!r} is the copy of a standby, and no store before it takes over: start it with holdfast "
+                "serve --standby, or see holdfast replica promote"
+            )
         if self.read_only:
             if not self._files.exists(path):
                 raise NotFound(f"there is no store at {str(path)!r}: check the path, or open it without read_only=True")
@@ -427,7 +434,12 @@ class Store:
         return self._backups.backup(dest, base=base, incremental=incremental, copy=copy, progress=progress)
 
     def ship_to(
-        self, bucket: "Bucket", *, confirm: "Confirm" = "local", confirm_timeout: Duration | None = 60.0
+        self,
+        bucket: "Bucket",
+        *,
+        confirm: "Confirm" = "local",
+        confirm_timeout: Duration | None = 60.0,
+        ttl: float | None = None,
     ) -> None:
         """Ship the open store to a bucket from now on, as `open` does with `replica`; `open_bucket` takes a URL.
 
@@ -447,7 +459,8 @@ class Store:
             shared, self.queue_registry, self._logs, self._tables, self._transactions, self._ingester
         )
         with translate_os_errors("opening the store", self.path):
-            self._replica = Replica(bucket, shared, source, confirm=confirm, confirm_timeout=timeout)
+            claim = {} if ttl is None else {"ttl": ttl}
+            self._replica = Replica(bucket, shared, source, confirm=confirm, confirm_timeout=timeout, **claim)
             self._replica.start()
 
     @property

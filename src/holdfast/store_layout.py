@@ -16,7 +16,7 @@ from holdfast.log.segment import open_segment
 from holdfast.log.segment_files import list_segments
 from holdfast.queue.settings import from_json, to_json
 
-__all__ = ["JOURNALS", "LOCK", "LOGS", "STATE", "StoreLayout", "few"]
+__all__ = ["JOURNALS", "LOCK", "LOGS", "STANDBY_FILE", "STATE", "StoreLayout", "few"]
 
 logger = logging.getLogger("holdfast.store")
 
@@ -25,6 +25,8 @@ STATE = "state"
 LOGS = "logs"
 JOURNALS = "journals"
 DELETING = "deleting"
+STANDBY_FILE = "standby.json"
+"""In the folder of a standby: it is no store until the standby takes over."""
 KNOWN = "known"
 QUEUE_META = "queue.json"
 _MARK = ".json"

@@ -70,8 +70,6 @@ def running(folder: Path) -> Iterator[Seaweed]:
         "-s3.port.iceberg=0",  # otherwise one fixed port each: then only one server can run on a machine
         "-s3.port.lance=0",
         f"-s3.config={config}",
-        "-s3.port.iceberg=0",  # fixed ports otherwise: two servers on a machine would exclude each other
-        "-s3.port.lance=0",
         "-volume.max=20",
         "-master.volumeSizeLimitMB=256",
         "-master.telemetry=false",

@@ -21,6 +21,9 @@ FINE = ReplicaStatus(
     lost_records=0,
     error=None,
     failing_since=None,
+    confirm="local",
+    waiting=0,
+    waiting_seconds=0.0,
     puts=1,
     sent_bytes=1,
 )

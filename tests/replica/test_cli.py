@@ -77,9 +77,37 @@ def test_damage_is_said_and_nothing_is_restored(holdfast: Terminal, url: str, tm
         ("replica status {folder}", "is not the URL of a replica"),
         ("replica status file:///nowhere/at/all", "there is no replica at file:///nowhere/at/all"),
         ("restore {url} --moment x", "use EPOCH-NUMBER"),
+        ("replica forget {url} --yes", "choose one: --before TIME or --all"),
+        ("replica promote {folder}", "is not the URL of a replica"),
     ],
 )
 def test_what_cannot_be_is_said(holdfast: Terminal, url: str, tmp_path: Path, command: str, text: str) -> None:
     done = holdfast(command.format(url=url, folder=tmp_path))
     assert done.code in (1, 2)
     assert text in done.err
+
+
+def test_moments_are_forgotten_after_a_confirmation(holdfast: Terminal, url: str) -> None:
+    moments = [json.loads(line) for line in holdfast(f"replica moments {url} --json").lines]
+    refused = holdfast(f"replica forget {url} --before 2100-01-01T00:00:00Z")
+    assert refused.code == 2
+    assert "refusing to delete moments without confirmation" in refused.err
+    done = holdfast(f"replica forget {url} --before 2100-01-01T00:00:00Z --yes --json").json
+    assert (done["moments"], done["kept"]) == (len(moments) - 1, 1)
+    assert holdfast(f"replica verify {url} --all").code == 0
+    assert "1 moment left" in holdfast(f"replica forget {url} --before 2020-01-01T00:00:00Z --yes").out
+    everything = holdfast(f"replica forget {url} --all --yes --json").json
+    assert (everything["moments"], everything["kept"]) == (1, 0)
+    assert "there is no replica" in holdfast(f"replica status {url}").err
+
+
+def test_promotion_without_a_standby_says_how_to_start_one(holdfast: Terminal, url: str) -> None:
+    done = holdfast(f"replica promote {url}")
+    assert done.code == 1
+    assert "holdfast serve --standby" in done.err
+
+
+def test_a_standby_needs_a_replica(holdfast: Terminal) -> None:
+    done = holdfast("serve --standby")
+    assert done.code == 1
+    assert "standby needs the URL of the replica" in done.err

@@ -82,6 +82,8 @@ class Server:
             alarm=self._alarm,
             history_s=settings.history,
         )
+        if store.is_replicated:
+            self.broker.memory.may_confirm = lambda: store.replica.may_confirm
         self.administration = Administration(self.broker, self._disconnect)
         self.report = Report(self)
         self.connections_opened = self.connections_closed = 0
@@ -200,6 +202,7 @@ class Server:
             await asyncio.sleep(_TICK_S)
             try:
                 self.broker.tick()
+                self.broker.memory.look_at_replica()
                 self.broker.memory.page_out()
                 now = self._loop.time()
                 if now - looked >= _LOOK_S:

@@ -13,6 +13,8 @@ from holdfast.base.units import parse_duration, parse_size
 
 __all__ = ["PREFIX", "Settings", "describe", "load"]
 
+LEAST_TTL_S = 1.0
+"""Below, a pause of a second would end a claim."""
 PREFIX = "HOLDFAST_"
 """The environment variable of a setting is this prefix and the name of the setting in capitals."""
 
@@ -93,6 +95,18 @@ class Settings:
     )
     confirm_timeout: float = _setting(
         60.0, "seconds", "How long a message waits for the bucket before its publisher gets an error; 0: forever."
+    )
+    replica_ttl: float = _setting(
+        15.0,
+        "seconds",
+        "How long a claim on the replica lasts. A standby takes over so long after the last sign of the owner, and an "
+        "owner with a standby that cannot reach the bucket stops confirming after so long.",
+    )
+    standby: bool = _setting(
+        False,
+        "flag",
+        "Follow the replica of another server, and take over when it ends. A server that still owns the replica serves "
+        "at once.",
     )
     session: float = _setting(8 * 3600.0, "seconds", "How long a login on the page lasts.")
     history_interval: float = _setting(
@@ -177,6 +191,10 @@ def _checked(settings: Settings) -> Settings:
         port = getattr(settings, name)
         if port is not None and not 0 <= port <= 65_535:  # beyond, a system may choose another port
             raise InvalidArgument(f"{name} is {port}: it must be from 0 to 65535")
+    if settings.replica_ttl < LEAST_TTL_S:
+        raise InvalidArgument(f"replica_ttl is {settings.replica_ttl:g}: it must be at least {LEAST_TTL_S:g}")
+    if settings.standby and settings.replica is None:
+        raise InvalidArgument("standby needs the URL of the replica that is followed: set replica, or use --replica")
     for name in ("http_header_timeout", "http_stall_timeout", "handshake_timeout"):
         if getattr(settings, name) <= 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name):g}: it must be more than 0")
@@ -184,7 +202,15 @@ def _checked(settings: Settings) -> Settings:
         raise InvalidArgument(f"confirm is {settings.confirm!r}: it must be local or replica")
     if settings.confirm == "replica" and not settings.replica:
         raise InvalidArgument("confirm is replica, and no replica is set: set replica to the URL of a bucket, too")
-    for name in ("login_delay", "consumer_timeout", "history", "session", "history_interval", "confirm_timeout", "replica_lag_limit"):
+    for name in (
+        "login_delay",
+        "consumer_timeout",
+        "history",
+        "session",
+        "history_interval",
+        "confirm_timeout",
+        "replica_lag_limit",
+    ):
         if getattr(settings, name) < 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name):g}: it must not be negative")
     return settings

@@ -92,6 +92,10 @@ class MemoryMonitor:
         self._trimmed_to = resident_bytes()
         """Resident bytes of the process after the last trim."""
         self._helper = ThreadPoolExecutor(1, "holdfast-memory")
+        self.may_confirm: Callable[[], bool] = lambda: True
+        """Whether messages may be confirmed now: not while a standby may own the store."""
+        self._is_refusing = False
+        """What `look_at_replica` found last."""
         self.blocked: str | None = None
         """Why publishers are blocked, a key of `ALARMS`; None if they are not."""
         self.resident_max = limits.resident or _machine_bytes() * 6 // 10
@@ -145,10 +149,12 @@ class MemoryMonitor:
                 reason = "memory"
         if reason is None and free_bytes(self._folder) < self.limits.disk_free:
             reason = "disk"
-        if self._gate is not None and self._gate.waits:
+        if self._gate is not None:
             self._gate.expire()
             if reason is None and self._replica_is_stuck(self._gate):
                 reason = "replica"
+        if not self.may_confirm():
+            reason = "replica"
         if reason != self.blocked:
             self.blocked = reason
             if reason is not None:
@@ -159,7 +165,15 @@ class MemoryMonitor:
 
     def _replica_is_stuck(self, gate: ConfirmGate) -> bool:
         """Return whether publishers wait for long; once blocked, also while no attempt to ship succeeds."""
-        return gate.longest_s >= _REPLICA_PATIENCE_S or (self.blocked == "replica" and gate.trouble is not None)
+        return gate.waits and (
+            gate.longest_s >= _REPLICA_PATIENCE_S or (self.blocked == "replica" and gate.trouble is not None)
+        )
+
+    def look_at_replica(self) -> None:
+        """Call `look` if this process has just lost, or regained, the right to confirm messages. Called often."""
+        if self.may_confirm() == self._is_refusing:
+            self._is_refusing = not self._is_refusing
+            self.look()
 
     def close(self) -> None:
         """Stop the helper thread."""

@@ -83,10 +83,12 @@ class TurnScheduler:
 
     def _confirm(self, gate: ConfirmGate, done: Done, error: HoldfastError | None) -> None:
         """Let a request wait for the replica, without a thread. Called when its logs are on disk."""
-        if error is None:
+        if error is not None:
+            done(error)
+        elif gate.waits:
             gate.then(lambda error: self._post(partial(done, error)))
         else:
-            done(error)
+            gate.then(done)
 
     def begin_syncs(self) -> None:
         """Begin the syncs that were requested so far."""

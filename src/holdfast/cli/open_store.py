@@ -76,6 +76,7 @@ def store_to_write(
     replica: str | None = None,
     confirm: "Confirm" = "local",
     confirm_timeout: float | None = None,
+    replica_ttl: float | None = None,
 ) -> Iterator[Store]:
     """Open a store for writing; create it if there is none. The options are as in `holdfast.open`."""
     if isinstance(data, Address):
@@ -84,7 +85,12 @@ def store_to_write(
         return
     try:
         store = holdfast.open(
-            data, group_readable=group_readable, replica=replica, confirm=confirm, confirm_timeout=confirm_timeout
+            data,
+            group_readable=group_readable,
+            replica=replica,
+            confirm=confirm,
+            confirm_timeout=confirm_timeout,
+            replica_ttl=replica_ttl,
         )
     except Locked as error:
         who = f"process {error.pid}" if error.pid is not None else "another process"

@@ -1,15 +1,30 @@
 """The `holdfast replica` commands: what a bucket holds of a store, without the store."""
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.base.units import format_size, format_time, iso_time, plural
-from holdfast.cli.options import JsonOption, UsageError, help_if_alone
-from holdfast.cli.output import byte_progress, details, make_table, safe_text, show, write_json, write_json_lines
+from holdfast.cli.confirm import ask
+from holdfast.cli.options import JsonOption, UsageError, YesOption, help_if_alone, time_option
+from holdfast.cli.output import (
+    byte_progress,
+    details,
+    error_console,
+    make_table,
+    progress_on,
+    safe_text,
+    show,
+    write_json,
+    write_json_lines,
+)
 from holdfast.cli.warnings import notify
+from holdfast.replica.forget import forget
 from holdfast.replica.inspection import ReplicaOverview, find_moments, overview, verify_replica
+from holdfast.replica.owner import OwnerRecord
+from holdfast.replica.promotion import promote
 
 __all__ = ["replica_commands"]
 
@@ -90,6 +105,82 @@ def verify(
         f"{format_size(found.bytes)} checked"
     )
     return 0 if found.ok else 1
+
+
+@replica_commands.command("promote")
+def promote_command(
+    where: _UrlArgument,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also if the owner lives: it hands over, or its claim runs out."),
+    ] = False,
+    standby: Annotated[
+        str, typer.Option("--standby", metavar="ID", show_default="any", help="Which standby takes over.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Let a standby take over, and wait until it has. Refused while the owner lives, without --force."""
+    with progress_on(error_console(), shown=not as_json, in_bytes=False) as progress:
+        bar = progress.add_task("waiting for a standby, in seconds", total=None)
+        done = promote(
+            where,
+            force=force,
+            standby=standby,
+            progress=lambda waited, most: progress.update(bar, completed=round(waited), total=round(most)),
+        )
+    if as_json:
+        write_json({"url": done.url, "before": _owner(done.before), "owner": _owner(done.owner)})
+        return
+    show(
+        f"{safe_text(done.owner.place)} has taken over as epoch {done.owner.epoch}, from {safe_text(done.before.place)}"
+    )
+
+
+@replica_commands.command("forget")
+def forget_command(
+    where: _UrlArgument,
+    before: Annotated[
+        datetime | None,
+        typer.Option(
+            "--before",
+            parser=time_option,
+            metavar="TIME",
+            help="Delete the moments before this time, except the newest of all.",
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Delete the whole replica.")] = False,
+    yes: YesOption = False,
+    force: Annotated[bool, typer.Option("--force", help="Also while the owner lives.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete kept moments with what only they need, or the whole replica. Refused while the owner lives."""
+    if (before is None) != everything:
+        raise UsageError("choose one: --before TIME or --all")
+    if before is None:
+        question = f"Delete the whole replica at {where}, with all its moments?"
+    else:
+        question = f"Delete the moments of {where} before {iso_time(int(before.timestamp() * 1e9))}?"
+    ask(question, action="delete moments", yes=yes)
+    with progress_on(error_console(), shown=not as_json, in_bytes=False) as progress:
+        bar = progress.add_task("deleting", total=None)
+        done = forget(
+            where,
+            before=before,
+            everything=everything,
+            force=force,
+            progress=lambda number, total: progress.update(bar, completed=number, total=total),
+        )
+    if as_json:
+        write_json(asdict(done))
+        return
+    show(
+        f"deleted {plural(done.moments, 'moment')} and {plural(done.objects, 'object')}; "
+        f"{plural(done.kept, 'moment')} left"
+    )
+
+
+def _owner(one: OwnerRecord) -> dict[str, Any]:
+    return {**asdict(one), "time": iso_time(one.time)}
 
 
 def _show_status(found: ReplicaOverview) -> None:

@@ -11,25 +11,34 @@ import resource
 import shlex
 import signal
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from holdfast.amqp.listeners import shown
 from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings, load
-from holdfast.base.errors import InvalidArgument
+from holdfast.base.errors import InvalidArgument, ReplicaFenced
 from holdfast.broker.memory_alarm import keep_allocator_small
 from holdfast.broker.users import DEFAULT, Users
 from holdfast.cli.open_store import store_to_write
 from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.server_logging import LineFormatter
+from holdfast.cli.standby import follow, owns_replica
 from holdfast.cli.warnings import Notices, notify
 from holdfast.doctor import check_modes
+from holdfast.remote.address import Address
+from holdfast.store import Store
 
 __all__ = ["serve"]
 
+T = TypeVar("T")
+
+FENCED = 3
+"""The exit code of a server whose replica was taken by another process."""
+_FENCE_S = 0.1
 _SWITCH_S = 0.0001
 _SPOKEN = {
     "amqp": ("AMQP on ", "{place}"),
@@ -66,19 +75,29 @@ def serve(
     rpc_port: Annotated[
         str | None, _port("--rpc-port", "The port for Cap'n Proto (9090); 0: any free port, none: disabled.")
     ] = None,
+    replica: Annotated[
+        str | None,
+        typer.Option("--replica", metavar="URL", help="Ship the store to object storage: s3://bucket/prefix, ..."),
+    ] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Follow the replica of another server, and take over when it ends.")
+    ] = False,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of docs/operations.md; may be repeated."),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log connections and other events.")] = False,
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Serve the store over AMQP 0-9-1, HTTP (page and API) and Cap'n Proto.
 
     Ctrl-C or SIGTERM stops the server: connections are closed and the store is synced. Publisher confirms that are
     still pending then are not sent; their messages may have been stored.
 
     Settings come from the options, the environment (HOLDFAST_...) and --config, in this order.
+
+    The exit code is 3 if another process has taken the replica: then do not start this server again before you have
+    read docs/replication.md.
     """
     if any(importlib.util.find_spec(name) is None for name in ("argon2", "capnp", "starlette", "uvicorn")):
         raise InvalidArgument("holdfast serve needs more packages: pip install 'holdfast[server]'")
@@ -91,9 +110,23 @@ def serve(
             "amqps_port": amqps_port,
             "http_port": http_port,
             "rpc_port": rpc_port,
+            "replica": replica,
+            "standby": standby or None,
         },
         dict(_pair(one) for one in setting or ()),
     )
+    _prepare_process(settings, verbose=verbose)
+    if isinstance(data, Address):
+        raise InvalidArgument("holdfast serve needs a folder of this machine: use --data")
+    try:
+        return _serve_or_follow(data, settings, as_json=as_json)
+    except ReplicaFenced as error:
+        notify(str(error))
+        return FENCED
+
+
+def _prepare_process(settings: Settings, *, verbose: bool) -> None:
+    """Set what holds for the whole process: its log, limits, garbage collection and umask."""
     _log_to_stderr(logging.INFO if verbose else logging.WARNING)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # six files per durable queue, and one per client
@@ -107,14 +140,36 @@ def serve(
     # RocksDB creates its files with the umask, and so do pipelines that the server starts: they are processes that
     # inherit it, and `holdfast.spark.session` passes it to Hadoop.
     os.umask(os.umask(0o077) | (0o027 if settings.group_readable else 0o077))
-    with store_to_write(
-        data,
-        group_readable=settings.group_readable or None,
-        replica=settings.replica,
-        confirm="replica" if settings.confirm == "replica" else "local",
-        confirm_timeout=settings.confirm_timeout or None,
-    ) as store:
-        _runner(lambda: _serve(store, settings, as_json))
+
+
+def _serve_or_follow(data: Path, settings: Settings, *, as_json: bool) -> int:
+    has_taken_over = False
+    while True:
+        if settings.standby and settings.replica is not None and not owns_replica(data, settings.replica):
+            # What an open store that has lost the next epoch at once wrote into this folder was confirmed to nobody.
+            discard, has_taken_over = has_taken_over, False
+            if not _runner(lambda: follow(data, settings, as_json=as_json, discard=discard)):  # noqa: B023
+                return 0
+            has_taken_over = True
+        try:
+            with store_to_write(
+                data,
+                group_readable=settings.group_readable or None,
+                replica=settings.replica,
+                confirm="replica" if settings.confirm == "replica" else "local",
+                confirm_timeout=settings.confirm_timeout or None,
+                replica_ttl=settings.replica_ttl,
+            ) as store:
+                has_taken_over = False
+                lost: str | None = _runner(lambda: _serve(store, settings, as_json))
+        except ReplicaFenced:
+            if not has_taken_over:
+                raise
+            continue
+        if lost is None:
+            return 0
+        notify(lost)
+        return FENCED
 
 
 def _log_to_stderr(level: int) -> None:
@@ -126,7 +181,18 @@ def _log_to_stderr(level: int) -> None:
         ours.removeHandler(one)
 
 
-async def _serve(store: Any, settings: Settings, as_json: bool) -> None:
+async def _await_fence(store: Store, stopped: asyncio.Event) -> str | None:
+    """Return None when the server is to stop, or why, as soon as another process owns the replica."""
+    while not stopped.is_set():
+        if store.is_replicated and (lost := store.replica.lost) is not None:
+            return lost
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), _FENCE_S)
+    return None
+
+
+async def _serve(store: Store, settings: Settings, as_json: bool) -> str | None:
+    """Serve until a signal (None), or until another process has taken the replica: why."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
@@ -152,7 +218,7 @@ async def _serve(store: Any, settings: Settings, as_json: bool) -> None:
         for check in check_modes(store.path):
             if check.advice:
                 notify(f"{check.found}. {check.advice}")
-        await stopped.wait()
+        return await _await_fence(store, stopped)
     finally:
         if web is not None:
             await asyncio.to_thread(web.stop)
@@ -171,13 +237,13 @@ def _advise(users: Users, data: Path) -> None:
         )
 
 
-def _runner(main: Any) -> None:
+def _runner(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         import uvloop  # noqa: PLC0415 - optional
     except ImportError:
-        asyncio.run(main())
-    else:
-        uvloop.run(main())
+        return asyncio.run(main())
+    result: T = uvloop.run(main())
+    return result
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -14,9 +14,9 @@ from holdfast.base.files import SystemFiles
 from holdfast.base.units import format_duration, format_size, format_time, plural
 from holdfast.doctor import BAD, OK, WARN, Check
 from holdfast.replica.bucket import ObjectStorageBucket, open_bucket
+from holdfast.replica.identity import REPLICA_FILE
 from holdfast.replica.manifest import Moment, list_moments, read_manifest
 from holdfast.replica.owner import OWNER, OwnerRecord, read_owner
-from holdfast.replica.replica import REPLICA_FILE
 from holdfast.replica.status import ReplicaStatus
 from holdfast.table_registry import TABLES
 

@@ -13,8 +13,10 @@ from holdfast.base.clock import NS, Clock
 from holdfast.base.errors import Corrupt
 from holdfast.replica.manifest import MANIFESTS, LogEntry, Manifest, Moment, list_moments, read_manifest
 from holdfast.replica.owner import OWNER, Ownership
+from holdfast.replica.promotion_request import PROMOTE
+from holdfast.replica.standbys import STANDBYS
 
-__all__ = ["KEEP_S", "Collector", "kept_moments"]
+__all__ = ["KEEP_S", "Collector", "is_control", "kept_moments"]
 
 logger = logging.getLogger("holdfast.replica")
 
@@ -29,6 +31,11 @@ _READ_AT_ONCE = 50
 _DELETE_AT_ONCE = 1000
 _MANY = 1000
 """After so many new moments those that need not be kept are deleted, without waiting for the next cleaning."""
+
+
+def is_control(key: str) -> bool:
+    """Return whether this is the key of a manifest, or of an object of owner and standbys: no part of a log."""
+    return key in (OWNER, STANDBYS, PROMOTE) or key.startswith(MANIFESTS)
 
 
 def kept_moments(moments: Sequence[Moment], now: int, keep_ns: int) -> list[Moment]:
@@ -234,7 +241,7 @@ class Collector:
 
     def _find_orphans(self) -> None:
         """Note the objects that no moment names: of rounds of earlier owners that were cut off."""
-        keys = {one.key for one in self._bucket.list("") if one.key != OWNER and not one.key.startswith(MANIFESTS)}
+        keys = {one.key for one in self._bucket.list("") if not is_control(one.key)}
         self.note_orphans(keys - self._pending())
 
     def _drop(self, keys: set[str], now: float) -> None:

@@ -1,19 +1,32 @@
 """Manifests: what a bucket holds of a store at one moment, immutable, numbered, compressed and with a checksum."""
 
 import json
+import logging
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from holdfast.base.bucket import Bucket
+from holdfast.base.bucket import Bucket, ObjectMissing
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat
 
-__all__ = ["MANIFESTS", "LogEntry", "Manifest", "Moment", "Part", "SegmentEntry", "list_moments", "read_manifest"]
+__all__ = [
+    "MANIFESTS",
+    "LogEntry",
+    "Manifest",
+    "Moment",
+    "Part",
+    "SegmentEntry",
+    "list_moments",
+    "read_manifest",
+    "read_newest_manifest",
+]
+
+logger = logging.getLogger("holdfast.replica")
 
 MANIFESTS = "manifest/"
 FORMAT = 2
@@ -249,6 +262,23 @@ def read_manifest(bucket: Bucket, moment: Moment) -> Manifest:
     if manifest.moment != moment:
         raise Corrupt(f"the manifest {where} is one of the moment {manifest.moment.name}: use another moment", where)
     return manifest
+
+
+def read_newest_manifest(
+    bucket: Bucket, noted: str, counts: Callable[[Moment], bool] = lambda moment: True
+) -> Manifest | None:
+    """Return the newest manifest: of the listing, or the one of this key, if the listing lags; None if there is none.
+
+    Only moments that count. One that cannot be read is passed over: what only it names is uploaded again.
+    """
+    moment = Moment.of_key(noted)
+    moments = {*list_moments(bucket), *([moment] if moment is not None else [])}
+    for one in sorted(filter(counts, moments), reverse=True):
+        try:
+            return read_manifest(bucket, one)
+        except (Corrupt, ObjectMissing) as error:
+            logger.error("moment cannot be read, using an earlier one: url=%s error=%s", bucket.url, error)
+    return None
 
 
 class _Inlined:

@@ -9,9 +9,20 @@ from typing import Literal
 from holdfast.base.bucket import Bucket, ObjectMissing
 from holdfast.base.checked_json import decode_checked, encode_checked
 from holdfast.base.clock import Clock
-from holdfast.base.errors import NewerFormat, ReplicaError, ReplicaFenced
+from holdfast.base.errors import NewerFormat, ReplicaError, ReplicaFenced, StorageError
 
-__all__ = ["OWNER", "Identity", "OwnerRecord", "Ownership", "Role", "read_owner"]
+__all__ = [
+    "OWNER",
+    "RENEW_S",
+    "TTL_S",
+    "Identity",
+    "OwnerRecord",
+    "Ownership",
+    "Role",
+    "margin_of",
+    "poll_of",
+    "read_owner",
+]
 
 logger = logging.getLogger("holdfast.replica")
 
@@ -20,7 +31,8 @@ FORMAT = 1
 TTL_S = 15.0
 RENEW_S = 5.0
 _MARGIN_S = 1.0
-"""The owner stops so much before its ttl is over, and others wait so much longer: clocks do not run equally fast."""
+"""The owner stops so much before its ttl is over, and others wait so much longer: clocks do not run equally fast. With
+another ttl, in proportion."""
 _POLL_S = 1.0
 
 Role = Literal["none", "owner", "fenced"]
@@ -63,6 +75,11 @@ class OwnerRecord:
     """The key of the last manifest that the owner knew to be there; empty if there is none."""
     released: bool = False
     """Whether the owner has closed the store."""
+    yields: bool = False
+    """Whether the owner promises to stop confirming at the end of its claim. A standby takes over automatically only
+    then: an owner without a standby goes on confirming while the bucket is away."""
+    deposed: bool = False
+    """Whether a standby wants the owner to hand over (`holdfast replica promote --force`)."""
 
     def encode(self) -> bytes:
         """Return the content of the object."""
@@ -75,11 +92,21 @@ class OwnerRecord:
             content = decode_checked(raw)
             if content.pop("format") > FORMAT:
                 raise NewerFormat(f"{where} was written by a newer Holdfast: update this one")
-            return cls(**{name: content[name] for name in cls.__dataclass_fields__})
+            return cls(**{name: content[name] for name in cls.__dataclass_fields__ if name in content})
         except (ValueError, KeyError, TypeError) as error:
             raise ReplicaError(
                 f"{where} is damaged. Make sure that no process ships to this replica, and delete the object"
             ).of("damaged") from error
+
+
+def margin_of(ttl: float) -> float:
+    """Return how much earlier an owner with this ttl stops, and how much longer others wait."""
+    return _MARGIN_S * min(1.0, ttl / TTL_S)
+
+
+def poll_of(ttl: float) -> float:
+    """Return the seconds between two looks at the object of an owner with this ttl."""
+    return _POLL_S * min(1.0, ttl / TTL_S)
 
 
 def read_owner(bucket: Bucket) -> OwnerRecord | None:
@@ -95,11 +122,33 @@ class Ownership:
 
     `_guard` is held while the object is read or written, so also during requests. Times are those of the monotonic
     clock of this process: those of other machines are never compared with it.
-    Invariant: `valid_until` is not later than the moment at which another process may take the next epoch.
+    Invariant: `valid_until` is not later than the moment at which another process may take the next epoch; unless the
+    process is `bound`, the object says that it does not yield. `may_confirm` takes no lock.
     """
 
-    def __init__(self, bucket: Bucket, clock: Clock, who: Identity, *, ttl: float = TTL_S) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        clock: Clock,
+        who: Identity,
+        *,
+        ttl: float = TTL_S,
+        bound: bool = False,
+        has_standby: Callable[[], bool | None] = lambda: None,
+        note_bound: Callable[[bool], None] = lambda bound: None,
+    ) -> None:
+        """Claim nothing yet.
+
+        `bound` is what `note_bound` was last called with, which saves it: whether the object may say that this owner
+        yields. `has_standby` returns whether it should, None if that is to stay as it is.
+        """
         self.role: Role = "none"
+        self.bound = bound
+        """Whether this process may confirm only while its claim is valid."""
+        self.deposed = False
+        """Whether this process was asked to hand over: it confirms nothing more, ships what it has, and releases."""
+        self._has_standby = has_standby
+        self._note_bound = note_bound
         self.epoch = 0
         self.last = ""
         """The key of the last manifest, for the next renewal."""
@@ -142,7 +191,7 @@ class Ownership:
                     raise self._refused(found, "it has renewed its claim while this one waited")
                 if not seen:
                     seen, seen_at = etag, now
-                left = seen_at + found.ttl + _MARGIN_S - now
+                left = seen_at + found.ttl + margin_of(found.ttl) - now
                 if left <= 0:
                     logger.warning("replica taken over: url=%s epoch=%d", self._bucket.url, found.epoch + 1)
                     if self._try(found, etag):
@@ -150,7 +199,45 @@ class Ownership:
                     raise self._refused(found, "another process has taken it first")
                 if is_stopped():
                     raise self._refused(found, "it may still be running")
-            self._clock.sleep(min(_POLL_S, max(left, 0.01)))
+            self._clock.sleep(min(poll_of(found.ttl), max(left, 0.01)))
+
+    def take_over(self, found: OwnerRecord, etag: str) -> bool:
+        """Take the next epoch from this owner, as a standby; return whether that succeeded.
+
+        The caller has waited until it may do so. Raises `ReplicaUnavailable`: then the claim may have had its effect,
+        and the next call with the record that is found then says so.
+        """
+        with self._guard:
+            if found.nonce == self._who.nonce:  # the answer to our claim was lost
+                self._take(found, etag, self._renewed_at)
+                return True
+            return self._try(found, etag)
+
+    @property
+    def may_confirm(self) -> bool:
+        """Whether this process may confirm messages now. Takes no lock, and asks nobody."""
+        if self.role == "fenced" or self.deposed:
+            return False
+        return not self.bound or (self.role == "owner" and self._clock.monotonic() < self.valid_until)
+
+    def check_confirm(self) -> None:
+        """Raise `ReplicaFenced` unless this process may confirm messages now."""
+        if not self.may_confirm:
+            if self.role == "fenced":
+                raise self._lost()
+            if self.deposed:
+                raise ReplicaFenced(f"{self._bucket.url}: this process hands the replica over to a standby")
+            raise ReplicaFenced(
+                f"{self._bucket.url}: the claim of this process is not renewed, so a standby may have taken over: "
+                "nothing is confirmed until it is renewed. Check the network to the bucket"
+            )
+
+    def lose(self, found: OwnerRecord | None) -> None:
+        """Note that another process owns the replica: what it has shipped, this process lacks."""
+        with self._guard:
+            if self.role != "fenced":
+                self.role, self._record = "fenced", found
+                logger.error("replica lost to another owner: url=%s epoch=%d", self._bucket.url, self.epoch)
 
     def renew_if_due(self) -> None:
         """Renew the claim if it was not renewed for a third of its ttl. Raises `ReplicaFenced` if it is lost."""
@@ -162,16 +249,31 @@ class Ownership:
         with self._guard:
             if self.role != "owner":
                 return
+            if self.deposed:
+                self._read_again()
+                return
+            has_standby = self._has_standby()
+            yields = self.bound if has_standby is None else has_standby
             for _ in range(2):
-                if not self._certain:
-                    self._read_again()
+                if not self._certain and self._read_again().deposed:
+                    return
                 assert self._record is not None
                 now = self._clock.monotonic()
-                record = replace(self._record, count=self._record.count + 1, time=self._clock.time_ns(), last=self.last)
+                record = replace(
+                    self._record,
+                    count=self._record.count + 1,
+                    time=self._clock.time_ns(),
+                    last=self.last,
+                    yields=yields,
+                )
+                if yields and not self._bind():  # before the request: if its answer is lost, the promise counts
+                    record, yields = replace(record, yields=False), False
                 self._certain = False
                 etag = self._bucket.compare_and_swap(OWNER, record.encode(), self._etag)
                 if etag is not None:
                     self._take(record, etag, now)
+                    if not yields:  # now that it is certain
+                        self._unbind()
                     return
             self._read_again()
 
@@ -190,7 +292,7 @@ class Ownership:
         with self._guard:
             if self.role != "owner" or self._record is None:
                 return
-            self.role = "none"
+            self.role, self.valid_until = "fenced" if self.deposed else "none", float("-inf")
             record = replace(
                 self._record, count=self._record.count + 1, time=self._clock.time_ns(), last=self.last, released=True
             )
@@ -227,8 +329,15 @@ class Ownership:
             count=0,
             time=self._clock.time_ns(),
             last="" if found is None else found.last,
+            yields=self.bound or (found is not None and found.yields),
         )
-        self._renewed_at, self._record = now, record  # if the answer is lost, this is when the claim began
+        if record.yields and not self._bind():
+            record = replace(record, yields=False)
+        if (
+            self._record is None
+        ):  # if the answer is lost, this is when the claim began: at the first try, at the earliest
+            self._renewed_at = now
+        self._record = record
         content = record.encode()
         done = (
             self._bucket.put_if_absent(OWNER, content)
@@ -243,10 +352,10 @@ class Ownership:
     def _take(self, record: OwnerRecord, etag: str, since: float) -> None:
         self._record, self._etag, self._certain = record, etag, True
         self.role, self.epoch, self.last = "owner", record.epoch, self.last or record.last
-        self._renewed_at, self.valid_until = since, since + self._ttl - _MARGIN_S
+        self._renewed_at, self.valid_until = since, since + self._ttl - margin_of(self._ttl)
 
-    def _read_again(self) -> None:
-        """Find out what the object holds after a renewal that may have had its effect."""
+    def _read_again(self) -> OwnerRecord:
+        """Return what the object holds, after a renewal that may have had its effect. Raises `ReplicaFenced`."""
         found, etag = self._read()
         if found is None or found.nonce != self._who.nonce:
             self.role = "fenced"
@@ -254,8 +363,30 @@ class Ownership:
             logger.error("replica lost to another owner: url=%s epoch=%d", self._bucket.url, self.epoch)
             raise self._lost()
         self._record, self._etag, self._certain = found, etag, True
+        if found.deposed and not self.deposed:
+            self.deposed = True
+            logger.warning("handing over to a standby: url=%s epoch=%d", self._bucket.url, self.epoch)
+        return found
+
+    def _bind(self) -> bool:
+        """Save that this owner yields, so that it does after a restart; return whether that succeeded."""
+        if not self.bound:
+            try:
+                self._note_bound(True)
+            except (StorageError, OSError) as error:
+                logger.warning("cannot yield to a standby: url=%s error=%s", self._bucket.url, error)
+                return False
+            self.bound = True
+        return True
+
+    def _unbind(self) -> None:
+        if self.bound:
+            self._note_bound(False)
+            self.bound = False
 
     def _lost(self) -> ReplicaFenced:
+        if self.deposed:
+            return ReplicaFenced(f"{self._bucket.url}: this process has handed the replica over to a standby. Stop it")
         by = "it was deleted" if self._record is None else f"{self._record.place} has epoch {self._record.epoch}"
         return ReplicaFenced(
             f"{self._bucket.url}: this process has lost the replica ({OWNER}: {by}; ours was {self.epoch}). What it "

@@ -2,48 +2,38 @@
 
 import contextlib
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import get_args
+from typing import Any, get_args
 
-from holdfast.base.bucket import Bucket, ObjectMissing
-from holdfast.base.checked_json import read_checked, replace_checked
+from holdfast.base.bucket import Bucket
 from holdfast.base.clock import NS
 from holdfast.base.confirm_gate import Waiter
-from holdfast.base.errors import (
-    Closed,
-    Corrupt,
-    HoldfastError,
-    ReplicaError,
-    ReplicaFenced,
-    raised_by_handler,
-)
-from holdfast.base.files import Files
+from holdfast.base.errors import Closed, HoldfastError, ReplicaError, ReplicaFenced
+from holdfast.base.files import translate_os_errors
 from holdfast.base.metrics import Histogram, Registry
 from holdfast.replica.counted_bucket import KINDS, CountedBucket
+from holdfast.replica.difference import described, find_unshipped
 from holdfast.replica.garbage import KEEP_S, Collector
-from holdfast.replica.manifest import Manifest, Moment, list_moments, read_manifest
+from holdfast.replica.identity import REPLICA_FILE, identity_of, own_ids, write_ids
+from holdfast.replica.manifest import Manifest, Moment, read_newest_manifest
 from holdfast.replica.object_check import ObjectCheck
-from holdfast.replica.owner import Identity, Ownership, Role
+from holdfast.replica.owner import TTL_S, Ownership, Role, read_owner
 from holdfast.replica.shipper import Progress, SegmentDropped, Shipped, Shipper
 from holdfast.replica.source import ReplicaSource
+from holdfast.replica.standbys import StandbyWatch
 from holdfast.replica.status import Confirm, ReplicaStatus
 from holdfast.replica.troubles import Troubles
 from holdfast.store_context import StoreContext
 
-__all__ = ["CONFIRM_TIMEOUT_S", "REPLICA_FILE", "Replica"]
+__all__ = ["CONFIRM_TIMEOUT_S", "Replica"]
 
 logger = logging.getLogger("holdfast.replica")
 
-REPLICA_FILE = "replica.json"
-"""The file of a store with its id; in a store that was shipped, also with the id of this folder."""
-_FORMAT = 1
 _INTERVAL_S = 1.0
 _MUCH = 8 << 20
 """After a round that shipped so many bytes the next one begins at once."""
@@ -69,7 +59,8 @@ class Replica:
     """Ships a store to a bucket. `store.replica` of a store that was opened with `replica=`.
 
     Threads: `holdfast-replica` ships, `holdfast-replica-owner` renews the claim, and up to 8 upload; without
-    `background` there are none, and `tick` does their work. `_turn` is held during a round.
+    `background` there are none, and `tick` does their work. `_turn` is held during a round, `_ids_guard` while
+    `replica.json` is written.
     """
 
     name = "replica"
@@ -83,6 +74,7 @@ class Replica:
         confirm: Confirm = "local",
         confirm_timeout: float | None = CONFIRM_TIMEOUT_S,
         keep: float = KEEP_S,
+        ttl: float = TTL_S,
     ) -> None:
         """Ship to this bucket after `start`. With `confirm="replica"` calls wait for it, so many seconds at most."""
         from holdfast import __version__  # noqa: PLC0415 - a circular import
@@ -95,12 +87,18 @@ class Replica:
         self._clock = clock
         self._background = background
         self._files = files
-        self._file = path / REPLICA_FILE
-        store, instance, self._known_epoch = _read_ids(files, self._file)
-        self._store, self._instance = store, instance
-        host = socket.gethostname()
-        who = Identity(store, instance, f"{host}:{path.absolute()}", host, os.getpid(), files.random_bytes(16).hex())
-        self._ownership = Ownership(self._bucket, clock, who)
+        self._path = path
+        self._ids_guard = threading.Lock()
+        self._ids = own_ids(files, path)
+        self._ownership = Ownership(
+            self._bucket,
+            clock,
+            identity_of(files, path, self._ids),
+            ttl=ttl,
+            bound=self._ids.yields,
+            has_standby=StandbyWatch(self._bucket, clock).look,
+            note_bound=self._note_bound,
+        )
         self._collector = Collector(
             self._bucket, clock, self._ownership, keep=keep, pending=self._pending, start=self._start
         )
@@ -111,7 +109,7 @@ class Replica:
             source,
             self._ownership,
             self._collector,
-            store=store,
+            store=self._ids.store,
             version=__version__,
             workers=_WORKERS if background else 0,
         )
@@ -147,6 +145,27 @@ class Replica:
         self._register(shared.metrics)
 
     @property
+    def may_confirm(self) -> bool:
+        """Whether this process may confirm messages now: see `Ownership`. Takes no lock."""
+        return self._ownership.may_confirm
+
+    @property
+    def lost(self) -> str | None:
+        """Why this process has lost the replica to another one; None if it has not, as far as is known."""
+        if self._ownership.role != "fenced":
+            return None
+        try:
+            self._ownership.check()
+        except ReplicaFenced as error:
+            return str(error)
+        return None
+
+    @property
+    def ownership(self) -> Ownership:
+        """The claim of this process, for what confirms messages."""
+        return self._ownership
+
+    @property
     def fields(self) -> dict[str, str]:
         """The `extra` of log messages about it."""
         return {"url": self.url}
@@ -169,7 +188,9 @@ class Replica:
             self._renewing = threading.Thread(target=self._keep_claim, name="holdfast-replica-owner", daemon=True)
             self._shipping.start()
             self._renewing.start()
-        if self._confirm == "replica":
+        if self._confirm == "local":
+            self._gate.begin(check=self._ownership.check_confirm, waits=False)
+        else:
             self._gate.begin(
                 check=self._check_not_fenced,
                 waits=True,
@@ -291,41 +312,40 @@ class Replica:
         last = self._last_manifest()
         if before is None or (last is not None and last.moment != before.moment):
             self._check(last)
-        if self._known_epoch != self._ownership.epoch:  # before anything of this epoch is shipped
-            self._known_epoch = self._ownership.epoch
-            _write_ids(self._files, self._file, self._store, self._instance, self._known_epoch)
+        if self._ids.epoch != self._ownership.epoch:  # before anything of this epoch is shipped
+            self._save_ids(epoch=self._ownership.epoch)
         self._shipper.resume(last)
         self._resumed = True
 
     def _check(self, last: Manifest | None) -> None:
-        """Raise `ReplicaError` if another folder has shipped since this one did, or the bucket has more records."""
-        self._shipper.check(last)
-        if last is not None and last.store == self._store and last.moment.epoch > self._known_epoch:
-            raise ReplicaError(
+        """Raise `ReplicaFenced` if another folder has shipped since this one, `ReplicaError` if this lacks records."""
+        if last is not None and last.store == self._ids.store and last.moment.epoch > self._ids.epoch:
+            self._ownership.lose(read_owner(self._bucket))
+            raise ReplicaFenced(
                 f"{self.url} has moments of epoch {last.moment.epoch}, and this folder has seen none after epoch "
-                f"{self._known_epoch}: another process has taken the replica since, and what it wrote is not here. "
-                "Restore the newest moment into a new folder and use that; or ship this store to another prefix, "
-                f"without its file {REPLICA_FILE}"
+                f"{self._ids.epoch}: another process has taken the replica since, and what it wrote is not here. "
+                f"{described(find_unshipped(self._files, self._path, self._bucket, last))}. Nothing is merged. Follow "
+                "the owner with holdfast serve --standby and another folder, or restore the newest moment into one; "
+                f"or ship this store to another prefix, without its file {REPLICA_FILE}"
             )
+        self._shipper.check(last)
 
     def _last_manifest(self) -> Manifest | None:
-        """Return the newest manifest: of the listing, or the one that the last owner noted, if the listing lags.
+        return read_newest_manifest(self._bucket, self._ownership.last, self._ids.counts)
 
-        One that cannot be read is passed over: what only it names is uploaded again.
-        """
-        noted = Moment.of_key(self._ownership.last) if self._ownership.last else None
-        moments = {*list_moments(self._bucket), *([noted] if noted is not None else [])}
-        for moment in sorted(moments, reverse=True):
-            try:
-                return read_manifest(self._bucket, moment)
-            except (Corrupt, ObjectMissing) as error:
-                logger.error("moment cannot be read, using an earlier one: url=%s error=%s", self.url, error)
-        return None
+    def _note_bound(self, bound: bool) -> None:
+        self._save_ids(yields=bound)
+
+    def _save_ids(self, **changes: Any) -> None:
+        with self._ids_guard, translate_os_errors("writing the ids of the replica of", self._path):
+            ids = replace(self._ids, **changes)
+            write_ids(self._files, self._path, ids)
+            self._ids = ids
 
     def _check_not_fenced(self) -> None:
         """Raise `ReplicaFenced` if another process has the replica. A claim that has only run out may be renewed."""
-        if self._ownership.role == "fenced":
-            self._ownership.check()
+        if self._ownership.role == "fenced" or self._ownership.deposed:
+            self._ownership.check_confirm()
 
     def _why(self) -> str | None:
         trouble = self._troubles.first
@@ -478,9 +498,18 @@ class Replica:
         try:
             self._ownership.renew_if_due()
             self._troubles.clear("claim")
+            if self._ownership.deposed and self._ownership.role == "owner":
+                self._hand_over()
         except HoldfastError as error:
             if self._troubles.note("claim", error):
                 logger.warning("renewal failed, will retry: url=%s error=%s", self.url, error, extra=self.fields)
+
+    def _hand_over(self) -> None:
+        """Ship what was confirmed, and let the standby take over that has asked for it."""
+        if not self._stopping.is_set():
+            self.ship()
+            self._ownership.release()
+            logger.warning("replica handed over: url=%s epoch=%d", self.url, self._ownership.epoch, extra=self.fields)
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:
@@ -499,7 +528,7 @@ class Replica:
 
     def _may_wait(self, error: ReplicaError) -> bool:
         """Return whether the store opens in spite of this error, which is tried again later."""
-        return error.reason == "unavailable" or (self._known_epoch > 0 and error.reason in _MAY_PASS)
+        return error.reason == "unavailable" or (self._ids.epoch > 0 and error.reason in _MAY_PASS)
 
     def _register(self, metrics: Registry) -> None:
         gauges: dict[str, tuple[str, Callable[[ReplicaStatus], float]]] = {
@@ -565,32 +594,3 @@ def _answered(answer: "SimpleQueue[Exception | None]", thread: threading.Thread)
             return answer.get(timeout=_INTERVAL_S)
         if not thread.is_alive() and answer.empty():
             return Closed("the store was closed: open it again")
-
-
-def _read_ids(files: Files, file: Path) -> tuple[str, str, int]:
-    """Return the ids of the store and of this folder, and the last epoch of which the folder has everything.
-
-    The ids are made and saved if there are none.
-    """
-    try:
-        known = read_checked(files, file)
-        store, instance = str(known["store"]), str(known.get("instance", ""))
-        epoch = int(known.get("epoch", 0))
-    except FileNotFoundError:
-        store, instance, epoch = "", "", 0
-    except (ValueError, KeyError, TypeError) as error:
-        if raised_by_handler(error):
-            raise
-        raise Corrupt(
-            f"{str(file)!r}, with the id under which this store is shipped, is damaged: delete it, and ship the store "
-            "to another prefix",
-            str(file),
-        ) from error
-    if not (store and instance):
-        store, instance = store or files.random_bytes(16).hex(), files.random_bytes(16).hex()
-        _write_ids(files, file, store, instance, epoch)
-    return store, instance, epoch
-
-
-def _write_ids(files: Files, file: Path, store: str, instance: str, epoch: int) -> None:
-    replace_checked(files, file, {"format": _FORMAT, "store": store, "instance": instance, "epoch": epoch})

@@ -22,8 +22,8 @@ from holdfast.base.units import iso_time
 from holdfast.log.watermark import Watermark, WatermarkFile
 from holdfast.queue_deletion import remove_folder
 from holdfast.replica.bucket import open_bucket
+from holdfast.replica.identity import REPLICA_FILE
 from holdfast.replica.manifest import LogEntry, Manifest, Moment, Part, SegmentEntry, list_moments, read_manifest
-from holdfast.replica.replica import REPLICA_FILE
 
 __all__ = ["ReplicaRestoreReport", "choose_moment", "fetch_part", "restore"]
 

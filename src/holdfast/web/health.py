@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from holdfast.base.metrics import Registry
 from holdfast.base.units import iso_time
+from holdfast.broker.memory_alarm import ALARMS
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ def readiness(site: "ServerContext") -> dict[str, str | None]:
     )
     if (status := site.replica.status) is not None:
         found["replica"] = _not_owned(status.role)
+    if memory.blocked == "replica":
+        found["store"] = f"publishers are blocked: {ALARMS['replica']}"
     stopping = "the server is stopping: its listeners are closed"
     found["listeners"] = None if site.server.accepts else stopping
     return found
