@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import aio_pika
 import pika
 import pytest
 
-from holdfast.replica import open_bucket
+from holdfast.replica import open_bucket, promote
 from holdfast.replica.manifest import list_moments
 from holdfast.replica.owner import read_owner
 
@@ -251,3 +252,36 @@ def check(mode: str, bucket: Any, owner: Server, publishers: list[Any], found: s
             if name not in found and name not in acked and (mode == "replica" or port != owner.amqp or when < last)
         ]
         assert not lost, f"confirmed, and lost: {lost[:10]}; the last moment is of {last}"
+
+
+@pytest.mark.parametrize("how", ["paused", "promoted"])
+def test_a_server_that_has_lost_its_replica_ends_with_a_code_of_its_own(
+    how: str, tmp_path: Path, servers: list[Server]
+) -> None:
+    url = (tmp_path / "replica").as_uri()
+    owner = Server(tmp_path, "first", url)
+    servers.append(owner)
+    await_(lambda: owner.get("/health/ready")[0] == 200, "the owner serves")
+    standby = Server(tmp_path, "second", url, "--standby")
+    servers.append(standby)
+    await_(lambda: standby.get("/health/standby")[0] == 200, "the standby is warm")
+    await_(lambda: (record := read_owner(open_bucket(url))) is not None and record.yields, "the owner yields")
+    with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", owner.amqp))) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(_QUEUE, durable=True)
+        for number in range(100):
+            channel.basic_publish("", _QUEUE, b"%d" % number, pika.BasicProperties(delivery_mode=2))
+    if how == "paused":
+        owner.process.send_signal(signal.SIGSTOP)
+        await_(lambda: standby.get("/health/ready")[0] == 200, "the standby serves")
+        owner.process.send_signal(signal.SIGCONT)
+    else:
+        done = promote(url, force=True)
+        assert done.owner.epoch == 2
+        await_(lambda: standby.get("/health/ready")[0] == 200, "the standby serves")
+    assert owner.process.wait(_PATIENCE_S) == 3
+    said = owner.log.read_text()
+    assert ("has lost the replica" if how == "paused" else "has handed the replica over") in said
+    if how == "promoted":  # all that was confirmed
+        assert len(asyncio.run(drain(standby.amqp))) == 100
