@@ -97,6 +97,8 @@ class LogRegistry:
             wake=partial(self._shared.background.wake, name if root.name in (LOGS, JOURNALS) else None),
             queue_at=partial(self._layout.queue_at, name),
             sync_later=self._shared.background.sync_later,
+            parts=self._shared.parts,
+            local_retention=(settings.local_retention or self._shared.local_retention) if root.name == LOGS else None,
         )
         reserve = self._shared.reserve
         log.appender.disk_space = reserve.for_journals() if root.name == JOURNALS else reserve.for_logs()

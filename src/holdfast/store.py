@@ -21,6 +21,7 @@ from holdfast.incoming_batches import BatchIngester
 from holdfast.log.background import BackgroundTask
 from holdfast.log.batch_inbox import Manifest
 from holdfast.log.log import Log
+from holdfast.log.policy import Retention
 from holdfast.log.settings import LogSettings
 from holdfast.log_registry import LogRegistry
 from holdfast.open_stores import StoreEnding, forget, note_for_fork, register
@@ -29,6 +30,7 @@ from holdfast.queue.checkpoint_health import Failing
 from holdfast.queue.dead_letter_forwarder import Forwarder
 from holdfast.queue_deletion import QueueDeletion
 from holdfast.queue_registry import QueueRegistry
+from holdfast.remote_parts import process_parts, store_parts
 from holdfast.state import State, open_state
 from holdfast.store_background import StoreBackground
 from holdfast.store_context import StoreContext
@@ -65,6 +67,8 @@ def open(
     group_readable: bool | None = None,
     replica: "str | Bucket | None" = None,
     confirm: "Confirm" = "local",
+    local_retention: Retention | None = None,
+    remote_cache: int | None = None,
 ) -> "Store":
     """Open a store: create the folder and take the lock, or with `read_only` do neither.
 
@@ -77,6 +81,9 @@ def open(
     With `replica`, the URL of a bucket (`s3://bucket/prefix`, `gs://`, `az://` or `file:///folder`), the store is
     shipped there continuously: see `Store.replica`. `confirm="local"` confirms a message when it is on the local disk;
     the bucket is a second or two behind. Raises `ReplicaFenced` if another process ships to it.
+
+    `local_retention` is what stays on the local disk of each log without a `local_retention` of its own; older records
+    are read from the replica. `remote_cache` is the size of the cache for them, in bytes: 256 MiB by default.
     """
     folder = local_path(path)
     bucket = _bucket_of(replica, confirm, read_only=read_only)
@@ -86,7 +93,15 @@ def open(
             files.make_dirs(folder)
             if is_open_to_group(folder) != group_readable:
                 folder.chmod(files.folder_mode)
-    make = partial(Store, read_only=read_only, files=files, clock=clock, background=background)
+    make = partial(
+        Store,
+        read_only=read_only,
+        files=files,
+        clock=clock,
+        background=background,
+        local_retention=local_retention,
+        remote_cache=remote_cache,
+    )
     opened: list[Store] = []
     try:
         opened.extend(map(make, (folder,)))  # one call of C code: an interrupt cannot come before it is in the list
@@ -138,6 +153,8 @@ class Store:
         clock: Clock | None,
         background: bool,
         state: State | None = None,
+        local_retention: Retention | None = None,
+        remote_cache: int | None = None,
     ) -> None:
         """Open the store; `state` replaces the state in the folder, to rebuild it from the journals alone."""
         self.path = path
@@ -167,6 +184,10 @@ class Store:
             self._layout,
             self._background,
             self._reserve,
+            process_parts()
+            if read_only
+            else store_parts(self._files, path, remote_cache, self._bucket_of_replica, self.metrics),
+            local_retention,
         )
         self._logs = LogRegistry(
             shared,
@@ -447,6 +468,9 @@ class Store:
     def is_replicated(self) -> bool:
         """Whether the store is shipped to a bucket."""
         return self._replica is not None
+
+    def _bucket_of_replica(self) -> "Bucket | None":
+        return None if self._replica is None else self._replica.bucket
 
     @property
     def closing(self) -> bool:

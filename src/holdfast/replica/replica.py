@@ -29,6 +29,7 @@ from holdfast.replica.owner import Identity, Ownership
 from holdfast.replica.shipper import Progress, SegmentDropped, Shipped, Shipper
 from holdfast.replica.source import ReplicaSource
 from holdfast.replica.status import ReplicaStatus
+from holdfast.replica.tiering import Tiering
 from holdfast.store_context import StoreContext
 
 __all__ = ["REPLICA_FILE", "Replica"]
@@ -99,6 +100,7 @@ class Replica:
             version=__version__,
             workers=_WORKERS if background else 0,
         )
+        self._tiering = Tiering(self.url, source, self._ownership)
         self._turn = threading.Lock()
         self._shipped: Shipped | None = None
         self._moment: Moment | None = None
@@ -121,6 +123,11 @@ class Replica:
         """Why garbage could not be collected last; None if it could."""
         self._sampled, self._sampled_until = self.status(), float("-inf")
         self._register(shared.metrics)
+
+    @property
+    def bucket(self) -> Bucket:
+        """The bucket, for readers of what is not on the local disk any more."""
+        return self._bucket
 
     @property
     def fields(self) -> dict[str, str]:
@@ -278,6 +285,7 @@ class Replica:
             self._ownership.renew_if_due()
         shipped = self._ship(progress)
         self._shipped, self._moment = shipped, shipped.moment or self._moment
+        self._tiering.apply(self._shipper.known)
         self._clean()
 
     def _ship(self, progress: Progress | None) -> Shipped:
