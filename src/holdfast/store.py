@@ -30,7 +30,7 @@ from holdfast.queue.checkpoint_health import Failing
 from holdfast.queue.dead_letter_forwarder import Forwarder
 from holdfast.queue_deletion import QueueDeletion
 from holdfast.queue_registry import QueueRegistry
-from holdfast.remote_parts import process_parts, store_parts
+from holdfast.remote_parts import reading_parts, register_metrics, store_parts
 from holdfast.state import State, open_state
 from holdfast.store_background import StoreBackground
 from holdfast.store_context import StoreContext
@@ -184,9 +184,9 @@ class Store:
             self._layout,
             self._background,
             self._reserve,
-            process_parts()
+            reading_parts(self._files, path)
             if read_only
-            else store_parts(self._files, path, remote_cache, self._bucket_of_replica, self.metrics),
+            else store_parts(self._files, path, remote_cache, self._bucket_of_replica),
             local_retention,
         )
         self._logs = LogRegistry(
@@ -455,6 +455,7 @@ class Store:
         )
         with translate_os_errors("opening the store", self.path):
             self._replica = Replica(bucket, shared, source)
+            register_metrics(shared.parts, self.metrics, self._remote_bytes)
             self._replica.start()
 
     @property
@@ -468,6 +469,9 @@ class Store:
     def is_replicated(self) -> bool:
         """Whether the store is shipped to a bucket."""
         return self._replica is not None
+
+    def _remote_bytes(self) -> int:
+        return sum(one.limit for log in self.open_logs() for one in log.reader.segments() if one.remote is not None)
 
     def _bucket_of_replica(self) -> "Bucket | None":
         return None if self._replica is None else self._replica.bucket

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import Store
 from holdfast.base.errors import Locked, NotFound
 from holdfast.cli.target import Target, folder_of
-from holdfast.log import Log
+from holdfast.log import Log, Retention
 from holdfast.queue import Queue
 from holdfast.remote.address import Address
 from holdfast.remote.store import RemoteStore
@@ -66,14 +66,27 @@ def store_to_read(data: Target) -> Iterator[Store]:
 
 
 @contextlib.contextmanager
-def store_to_write(data: Target, *, group_readable: bool | None = None, replica: str | None = None) -> Iterator[Store]:
+def store_to_write(
+    data: Target,
+    *,
+    group_readable: bool | None = None,
+    replica: str | None = None,
+    local_retention: Retention | None = None,
+    remote_cache: int | None = None,
+) -> Iterator[Store]:
     """Open a store for writing; create it if there is none. The options are as in `holdfast.open`."""
     if isinstance(data, Address):
         with _remote(data, read_only=False) as store:
             yield store
         return
     try:
-        store = holdfast.open(data, group_readable=group_readable, replica=replica)
+        store = holdfast.open(
+            data,
+            group_readable=group_readable,
+            replica=replica,
+            local_retention=local_retention,
+            remote_cache=remote_cache,
+        )
     except Locked as error:
         who = f"process {error.pid}" if error.pid is not None else "another process"
         raise Locked(

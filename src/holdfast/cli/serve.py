@@ -107,7 +107,13 @@ def serve(
     # RocksDB creates its files with the umask, and so do pipelines that the server starts: they are processes that
     # inherit it, and `holdfast.spark.session` passes it to Hadoop.
     os.umask(os.umask(0o077) | (0o027 if settings.group_readable else 0o077))
-    with store_to_write(data, group_readable=settings.group_readable or None, replica=settings.replica) as store:
+    with store_to_write(
+        data,
+        group_readable=settings.group_readable or None,
+        replica=settings.replica,
+        local_retention=settings.local_retention,
+        remote_cache=settings.remote_cache,
+    ) as store:
         _runner(lambda: _serve(store, settings, as_json))
 
 

@@ -27,9 +27,7 @@ class ReadOnlySegments:
     Threads: any may call `refresh`. `_guard` protects the segments and the watermark.
     """
 
-    def __init__(
-        self, files: Files, log: Path, lock: Path, report: Report, parts: PartSource | None = None
-    ) -> None:
+    def __init__(self, files: Files, log: Path, lock: Path, report: Report, parts: PartSource | None = None) -> None:
         """Find the segments; those that are only in the bucket are read with `parts`."""
         self._parts = parts
         self._segments = OpenedSegments(files, log, [], report)

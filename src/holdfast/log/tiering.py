@@ -91,17 +91,13 @@ class LogTiering:
             )
         return freed
 
-    def _move(
-        self, writer: SegmentWriter, entries: list[tuple[Segment, RemoteEntry]], url: str, log_id: str
-    ) -> Freed:
+    def _move(self, writer: SegmentWriter, entries: list[tuple[Segment, RemoteEntry]], url: str, log_id: str) -> Freed:
         if self._retention.pinned or self._appender.closed:
             return Freed()
         kept = set(writer.segments[:-1])
         chosen = [(segment, entry) for segment, entry in entries if segment in kept and segment is not writer.active]
         remote = writer.remote.with_entries(url, log_id, [entry for _, entry in chosen])
-        sources = [
-            (segment, remote.source_of(entry, self._appender.folder, self._parts)) for segment, entry in chosen
-        ]
+        sources = [(segment, remote.source_of(entry, self._appender.folder, self._parts)) for segment, entry in chosen]
         if sources:
             writer.evict(remote, sources)
         return Freed(len(sources), sum(segment.limit for segment, _ in sources))
