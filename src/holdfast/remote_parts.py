@@ -19,7 +19,7 @@ from holdfast.log.part_cache import CACHE, CACHE_BYTES, PartCache
 if TYPE_CHECKING:
     from holdfast.base.bucket import Bucket
 
-__all__ = ["process_parts", "reading_parts", "register_metrics", "store_parts"]
+__all__ = ["close_parts", "process_parts", "reading_parts", "register_metrics", "store_parts"]
 
 _PREFIX = "holdfast-cache"
 _written: "WeakValueDictionary[tuple[Path, int], PartCache]" = WeakValueDictionary()
@@ -45,6 +45,12 @@ def store_parts(files: Files, store: Path, limit: int | None, bucket: "Callable[
     parts = PartCache(files, lambda: store / CACHE, bucket_at, CACHE_BYTES if limit is None else limit)
     _written[_identity(files, store)] = parts
     return parts
+
+
+def close_parts(files: Files, store: Path, parts: PartCache) -> None:
+    """Delete what is in the cache of a store that is closed."""
+    _written.pop(_identity(files, store), None)
+    parts.clear()
 
 
 def reading_parts(files: Files, store: Path) -> PartCache:

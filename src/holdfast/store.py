@@ -30,7 +30,7 @@ from holdfast.queue.checkpoint_health import Failing
 from holdfast.queue.dead_letter_forwarder import Forwarder
 from holdfast.queue_deletion import QueueDeletion
 from holdfast.queue_registry import QueueRegistry
-from holdfast.remote_parts import reading_parts, register_metrics, store_parts
+from holdfast.remote_parts import close_parts, reading_parts, register_metrics, store_parts
 from holdfast.state import State, open_state
 from holdfast.store_background import StoreBackground
 from holdfast.store_context import StoreContext
@@ -550,6 +550,8 @@ class Store:
         if self._state is not None:
             self._state.close()
         self._reserve.close()
+        if not self.read_only:
+            close_parts(self._files, self.path, self._shared.parts)
         if self._lock is not None:
             self._lock.release()
         self._guard.closed = True

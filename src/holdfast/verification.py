@@ -29,7 +29,7 @@ from holdfast.log.verification import verify_segments
 from holdfast.log.watermark import WATERMARK, Watermark, read_watermark
 from holdfast.queue.journal import Journal
 from holdfast.queue_deletion import STAGING
-from holdfast.remote_parts import process_parts
+from holdfast.remote_parts import reading_parts
 from holdfast.state import FAMILIES, TABLE_FAMILIES
 from holdfast.state.empty import EmptyState
 from holdfast.state.rocks import RocksState
@@ -215,9 +215,10 @@ class _Verifier:
 
     def _segments(self, folder: Path, report: Callable[[Damage], None]) -> tuple[Watermark | None, list[Segment]]:
         """Return a watermark and segments that belong together; while a process writes, one may be newer."""
+        parts = reading_parts(self._files, self._path)
         for attempt in range(_TRIES):
             mark = read_watermark(self._files, folder)
-            segments = list(ReadOnlySegments(self._files, folder, self._lock, report, process_parts()).all())
+            segments = list(ReadOnlySegments(self._files, folder, self._lock, report, parts).all())
             if mark is None or any(one.segment_id == mark.segment_id for one in segments) or not self._is_live():
                 break
             if attempt < _TRIES - 1:

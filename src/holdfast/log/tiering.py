@@ -66,9 +66,10 @@ class LogTiering:
         """
         if self._appender.closed or self._appender.is_read_only:
             return Freed()
-        writer_segments = self._appender.exclusively(lambda writer: writer.segments)
+        with self._appender.translate_errors("deleting old segments of"):
+            segments = self._appender.exclusively(_settled)
         entries: list[tuple[Segment, RemoteEntry]] = []
-        for segment in self.due(writer_segments):
+        for segment in self.due(segments):
             parts = shipped(segment)
             limit, end = segment.extent
             if parts is None or not parts or parts[-1][0] != limit or end is None:
@@ -108,6 +109,12 @@ class LogTiering:
             queues = [one.position for one in self._positions.all() if one.name.startswith(QUEUE)]
             return min(queues, default=None)
         return 0
+
+
+def _settled(writer: SegmentWriter) -> tuple[Segment, ...]:
+    """Return the segments, after the files of those that left the disk are deleted."""
+    writer.delete_evicted()
+    return writer.segments
 
 
 def _entry(segment: Segment, parts: Sequence[ShippedPart], end: int) -> RemoteEntry:

@@ -188,6 +188,8 @@ class SegmentWriter:
         self._entry_sequence = 0
         self.remote = RemoteLog()
         """Its segments in the bucket, as in `remote.json`; some may still be on the disk, too."""
+        self.evicted: list[Segment] = []
+        """Segments that are read from the bucket, and whose files are not deleted yet."""
         self.end = found.end.sequence if found else 0
         self.offset = segments[-1].limit if segments else 0
         self.last_timestamp = found.end.timestamp if found else 0
@@ -426,13 +428,23 @@ class SegmentWriter:
         for segment, source in sources:
             assert segment is not self.active
             segment.move_to(source)
+            self.evicted.append(segment)
+        self.delete_evicted()
+
+    def delete_evicted(self) -> None:
+        """Delete the files of segments that are read from the bucket. Raises OSError: then a later call goes on."""
+        while self.evicted:
+            segment = self.evicted[0]
             for path in (segment.path, segment.name.index_path(self.log)):
                 if self.files.exists(path):
                     self.files.remove(path)
             self._tidy_folder(segment.path.parent)
+            del self.evicted[0]
 
     def _tidy_folder(self, folder: Path) -> None:
         """Make the deletion of files in a dated folder durable, and delete folders that are empty."""
+        while folder != self.log and not self.files.exists(folder):  # by an earlier call, which was cut off
+            folder = folder.parent
         self.files.sync_dir(folder)
         while folder != self.log and not self.files.list(folder):
             self.files.remove_dir(folder)
