@@ -99,6 +99,8 @@ class LogRegistry:
             sync_later=self._shared.background.sync_later,
             gate=self._shared.gate,
             confirms=root.name == LOGS,
+            parts=self._shared.parts,
+            local_retention=(settings.local_retention or self._shared.local_retention) if root.name == LOGS else None,
         )
         reserve = self._shared.reserve
         log.appender.disk_space = reserve.for_journals() if root.name == JOURNALS else reserve.for_logs()

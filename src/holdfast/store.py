@@ -22,6 +22,7 @@ from holdfast.incoming_batches import BatchIngester
 from holdfast.log.background import BackgroundTask
 from holdfast.log.batch_inbox import Manifest
 from holdfast.log.log import Log
+from holdfast.log.policy import Retention
 from holdfast.log.settings import LogSettings
 from holdfast.log_registry import LogRegistry
 from holdfast.open_stores import StoreEnding, forget, note_for_fork, register
@@ -30,6 +31,7 @@ from holdfast.queue.checkpoint_health import Failing
 from holdfast.queue.dead_letter_forwarder import Forwarder
 from holdfast.queue_deletion import QueueDeletion
 from holdfast.queue_registry import QueueRegistry
+from holdfast.remote_parts import close_parts, reading_parts, register_metrics, store_parts
 from holdfast.state import State, open_state
 from holdfast.store_background import StoreBackground
 from holdfast.store_context import StoreContext
@@ -68,6 +70,8 @@ def open(
     confirm: "Confirm" = "local",
     confirm_timeout: Duration | None = 60.0,
     replica_ttl: float | None = None,
+    local_retention: Retention | None = None,
+    remote_cache: int | None = None,
 ) -> "Store":
     """Open a store: create the folder and take the lock, or with `read_only` do neither.
 
@@ -83,6 +87,9 @@ def open(
     that something is durable waits for that, and raises `NotConfirmed` after `confirm_timeout` (None: it waits
     forever). Raises `ReplicaFenced` if another process ships to it. `replica_ttl` is how many seconds a claim on
     the replica lasts (15): after so long a standby takes over.
+
+    `local_retention` is what stays on the local disk of each log without a `local_retention` of its own; older records
+    are read from the replica. `remote_cache` is the size of the cache for them, in bytes: 256 MiB by default.
     """
     folder = local_path(path)
     bucket = _bucket_of(replica, confirm, read_only=read_only)
@@ -92,7 +99,15 @@ def open(
             files.make_dirs(folder)
             if is_open_to_group(folder) != group_readable:
                 folder.chmod(files.folder_mode)
-    make = partial(Store, read_only=read_only, files=files, clock=clock, background=background)
+    make = partial(
+        Store,
+        read_only=read_only,
+        files=files,
+        clock=clock,
+        background=background,
+        local_retention=local_retention,
+        remote_cache=remote_cache,
+    )
     opened: list[Store] = []
     try:
         opened.extend(map(make, (folder,)))  # one call of C code: an interrupt cannot come before it is in the list
@@ -141,6 +156,8 @@ class Store:
         clock: Clock | None,
         background: bool,
         state: State | None = None,
+        local_retention: Retention | None = None,
+        remote_cache: int | None = None,
     ) -> None:
         """Open the store; `state` replaces the state in the folder, to rebuild it from the journals alone."""
         self.path = path
@@ -173,6 +190,10 @@ class Store:
             self._background,
             self._reserve,
             self.gate,
+            reading_parts(self._files, path)
+            if read_only
+            else store_parts(self._files, path, remote_cache, self._bucket_of_replica),
+            local_retention,
         )
         self._logs = LogRegistry(
             shared,
@@ -461,6 +482,7 @@ class Store:
         with translate_os_errors("opening the store", self.path):
             claim = {} if ttl is None else {"ttl": ttl}
             self._replica = Replica(bucket, shared, source, confirm=confirm, confirm_timeout=timeout, **claim)
+            register_metrics(shared.parts, self.metrics, self._remote_bytes)
             self._replica.start()
 
     @property
@@ -474,6 +496,12 @@ class Store:
     def is_replicated(self) -> bool:
         """Whether the store is shipped to a bucket."""
         return self._replica is not None
+
+    def _remote_bytes(self) -> int:
+        return sum(one.limit for log in self.open_logs() for one in log.reader.segments() if one.remote is not None)
+
+    def _bucket_of_replica(self) -> "Bucket | None":
+        return None if self._replica is None else self._replica.bucket
 
     @property
     def closing(self) -> bool:
@@ -549,6 +577,8 @@ class Store:
         if self._state is not None:
             self._state.close()
         self._reserve.close()
+        if not self.read_only:
+            close_parts(self._files, self.path, self._shared.parts)
         if self._lock is not None:
             self._lock.release()
         self._guard.closed = True

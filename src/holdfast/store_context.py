@@ -8,6 +8,8 @@ from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.files import Files
 from holdfast.base.metrics import Registry
 from holdfast.disk_reserve import Reserve
+from holdfast.log.part_cache import PartCache
+from holdfast.log.policy import Retention
 from holdfast.store_background import StoreBackground
 from holdfast.store_guard import StoreGuard
 from holdfast.store_layout import StoreLayout
@@ -30,3 +32,7 @@ class StoreContext:
     reserve: Reserve
     gate: ConfirmGate
     """Where calls wait for the replica."""
+    parts: PartCache
+    """Where records are read that are only in the bucket of the replica."""
+    local_retention: Retention | None = None
+    """What stays on the local disk of logs without a setting of their own."""

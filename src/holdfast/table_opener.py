@@ -111,6 +111,11 @@ class TableOpener:
                 f"the table {spec.name!r} cannot have a retention: its records and their history are built from its "
                 "log. Delete records with hard=True instead"
             )
+        if options.log_settings.get("local_retention") is not None:
+            raise InvalidArgument(
+                f"the table {spec.name!r} cannot have a local_retention: its records are built from its log, which "
+                "stays on the local disk"
+            )
         meta = tables.meta(spec.name) if tables.read_only else tables.stored(spec.name)
         assert spec.id is not None, "_check_model has checked it"
         tables.check_id(spec.name, spec.id)

@@ -22,6 +22,7 @@ class LogOptions(TypedDict, total=False):
     index_interval: int
     compression: str | None
     retention: Retention | None
+    local_retention: Retention | None
     verify_on_open: bool
     max_message: int
 

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,12 +22,14 @@ from holdfast.log.consumer_offsets import lost_positions, place_of
 from holdfast.log.log_file import META, Identity, read_identity
 from holdfast.log.read_only_segments import ReadOnlySegments
 from holdfast.log.record import Damage
+from holdfast.log.remote_segments import read_remote
 from holdfast.log.segment import Segment
 from holdfast.log.segment_files import list_segments
 from holdfast.log.verification import verify_segments
 from holdfast.log.watermark import WATERMARK, Watermark, read_watermark
 from holdfast.queue.journal import Journal
 from holdfast.queue_deletion import STAGING
+from holdfast.remote_parts import reading_parts
 from holdfast.state import FAMILIES, TABLE_FAMILIES
 from holdfast.state.empty import EmptyState
 from holdfast.state.rocks import RocksState
@@ -213,9 +215,10 @@ class _Verifier:
 
     def _segments(self, folder: Path, report: Callable[[Damage], None]) -> tuple[Watermark | None, list[Segment]]:
         """Return a watermark and segments that belong together; while a process writes, one may be newer."""
+        parts = reading_parts(self._files, self._path)
         for attempt in range(_TRIES):
             mark = read_watermark(self._files, folder)
-            segments = list(ReadOnlySegments(self._files, folder, self._lock, report).all())
+            segments = list(ReadOnlySegments(self._files, folder, self._lock, report, parts).all())
             if mark is None or any(one.segment_id == mark.segment_id for one in segments) or not self._is_live():
                 break
             if attempt < _TRIES - 1:
@@ -542,10 +545,13 @@ class _Verifier:
 
     def _size(self, folder: Path) -> int:
         if folder.name in (STATE, TABLE_STATE):
-            paths: Iterator[Path] = (folder / name for name in self._files.list(folder))
-        else:
-            paths = (name.data_path(folder) for name in list_segments(self._files, folder))
-        return sum(self._file_size(path) for path in paths)
+            paths = (folder / name for name in self._files.list(folder))
+            return sum(self._file_size(path) for path in paths)
+        there = list_segments(self._files, folder)
+        with contextlib.suppress(HoldfastError, OSError):
+            remote = sum(one.size for one in read_remote(self._files, folder).entries if one.name not in set(there))
+            return remote + sum(self._file_size(name.data_path(folder)) for name in there)
+        return 0
 
     def _file_size(self, path: Path) -> int:
         try:

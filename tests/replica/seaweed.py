@@ -66,6 +66,8 @@ def running(folder: Path) -> Iterator[Seaweed]:
         "-filer",
         f"-filer.port={filer}",
         "-s3",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
         f"-s3.port={s3}",
         "-s3.port.iceberg=0",  # otherwise one fixed port each: then only one server can run on a machine
         "-s3.port.lance=0",

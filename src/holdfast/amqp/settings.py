@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.amqp.listeners import addresses_in
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import parse_duration, parse_size
+from holdfast.log.policy import Retention
 
 __all__ = ["PREFIX", "Settings", "describe", "load"]
 
@@ -108,6 +109,17 @@ class Settings:
         "Follow the replica of another server, and take over when it ends. A server that still owns the replica serves "
         "at once.",
     )
+    local_retention_bytes: int = _setting(
+        0,
+        "size",
+        "With a replica, keep so much of each log on the local disk; older records are read from the replica. 0: all.",
+    )
+    local_retention_age: float = _setting(
+        0.0, "seconds", "With a replica, keep records of this age on the local disk, as above. 0: of any age."
+    )
+    remote_cache: int = _setting(
+        256 << 20, "size", "Size of the cache on the local disk for records that are only in the replica."
+    )
     session: float = _setting(8 * 3600.0, "seconds", "How long a login on the page lasts.")
     history_interval: float = _setting(
         5.0, "seconds", "Interval at which rates and memory are recorded for the page's charts."
@@ -148,6 +160,12 @@ class Settings:
     )
 
     @property
+    def local_retention(self) -> Retention | None:
+        """What stays on the local disk of each log; None: everything."""
+        size, age = self.local_retention_bytes, self.local_retention_age
+        return Retention(max_bytes=size or None, max_age=age or None) if size or age else None
+
+    @property
     def hosts(self) -> list[str]:
         """The addresses to listen on."""
         return addresses_in(self.host)
@@ -183,6 +201,8 @@ def _checked(settings: Settings) -> Settings:
         ("channel_max", 0, 65_535),
         ("connection_max", 1, 1 << 30),
         ("heartbeat", 0, 65_535),
+        ("local_retention_bytes", 0, 1 << 60),
+        ("remote_cache", 1 << 20, 1 << 60),
     ):
         value = getattr(settings, name)
         if not least <= value <= most:

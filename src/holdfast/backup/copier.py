@@ -15,6 +15,7 @@ from holdfast.backup.manifest import FileEntry, Manifest
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import File, Files, SystemFiles, write_all
+from holdfast.log.remote_segments import RemoteSource
 
 __all__ = ["Copier", "Item", "Progress", "checksum_of", "copy_checked", "counting", "link", "sync_all"]
 
@@ -45,6 +46,8 @@ class Item:
     """Whether it may become shorter before it is copied: recovery may cut off its tail."""
     mode: str = ""
     """Its mode in octal digits, if that is known."""
+    remote: RemoteSource | None = None
+    """Where its bytes are if it is a segment that is only in the bucket of the replica; then there is no `source`."""
 
 
 def link(files: Files, source: Path, target: Path) -> bool:
@@ -123,9 +126,13 @@ class Copier:
         A store that was restored, or lost its tail in a power cut, continues to write a segment of which an earlier
         backup may have another continuation. From there on each block differs, at least in its time.
         """
-        assert item.source is not None
         if not self._files.exists(before):
             return False
+        if item.remote is not None:
+            part = item.remote.entry.parts[-1]
+            with contextlib.closing(self._files.open(before, "r")) as theirs:
+                return crc32c(theirs.read(part.size, part.start)) == part.checksum
+        assert item.source is not None
         start = max(0, item.size - _CHUNK)
         with (
             contextlib.closing(self._files.open(item.source, "r")) as ours,
@@ -149,9 +156,12 @@ class Copier:
                 step(len(item.content))
                 checksum = crc32c(item.content)
                 return FileEntry(item.path, len(item.content), f"{checksum:08x}", item.segment, mode=item.mode)
-            assert item.source is not None
-            with contextlib.closing(self._files.open(item.source, "r")) as source:
-                size, checksum = _pour(source, file, item.size, step)
+            if item.remote is not None:
+                size, checksum = _fetch(item.remote, file, step)
+            else:
+                assert item.source is not None
+                with contextlib.closing(self._files.open(item.source, "r")) as source:
+                    size, checksum = _pour(source, file, item.size, step)
         if size < item.size and not item.may_be_shorter:
             raise Corrupt(
                 f"{item.path!r} has {size} bytes, but had {item.size} when the backup began: verify the store",
@@ -259,6 +269,18 @@ def _pour(source: File, target: File | None, size: int, step: Callable[[int], No
         if step is not None:
             step(len(data))
     return offset, checksum
+
+
+def _fetch(remote: RemoteSource, target: File, step: Callable[[int], None]) -> tuple[int, int]:
+    """Copy a segment from the bucket; return its size and checksum."""
+    checksum = 0
+    for part in remote.entry.parts:
+        with remote.pinned(part) as memory:
+            data = bytes(memory[part.start : part.stop])
+        checksum = crc32c(data, checksum)
+        write_all(target, data, part.start)
+        step(len(data))
+    return remote.entry.size, checksum
 
 
 def _size(files: Files, path: Path) -> int:

@@ -64,6 +64,7 @@ class BackupSource:
         self._clock = shared.clock
         self._path = shared.path
         self._guard = shared.guard
+        self._parts = shared.parts
         self._open_logs = logs
         self._queues = queues
         self._tables = tables
@@ -111,6 +112,7 @@ class BackupSource:
         up to the moment, but never newer. Then all logs are cut at once. Queues and tables are neither opened nor
         deleted meanwhile, and no file is deleted before it has a hard link.
         """
+        staging.parts = self._parts
         self._ingester.adopt()  # mostly there is nothing to adopt
         with self._guard.lock:
             self._guard.check_open()

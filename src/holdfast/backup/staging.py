@@ -10,7 +10,9 @@ from holdfast.base.checked_json import decode_checked
 from holdfast.base.files import Files, SystemFiles, read_file
 from holdfast.log.batch_inbox import BatchInbox
 from holdfast.log.consumer_offsets import FOLDER as TAILERS
-from holdfast.log.segment import Segment, open_segment
+from holdfast.log.part_cache import CACHE
+from holdfast.log.remote_segments import REMOTE, PartSource, read_remote
+from holdfast.log.segment import Segment, open_remote, open_segment
 from holdfast.log.segment_files import list_segments
 from holdfast.log.snapshot import LogSnapshot
 from holdfast.log.watermark import WATERMARK, WatermarkFile
@@ -21,7 +23,7 @@ __all__ = ["Staging"]
 _JSON = ".json"
 _SST = ".sst"
 _APART = ("LOCK", "logs", "journals", "tables", "state", "table-state", "transactions", "incoming", "deleting",
-          "transient", "reserve", LAST, STAGING)  # fmt: skip
+          "transient", "reserve", CACHE, LAST, STAGING)  # fmt: skip
 _LEFT_OUT = ("state.damaged-", "table-state.damaged-")
 
 
@@ -33,6 +35,8 @@ class Staging:
         self._store = store
         self.folder = store / STAGING
         self.items: list[Item] = []
+        self.parts: PartSource | None = None
+        """Where to read segments that are only in the bucket of the replica: a backup contains them, too."""
         self.all_kept = True
         """Whether every file has a hard link here, so that the original may be deleted."""
         self._next = 0
@@ -60,7 +64,7 @@ class Staging:
     def note_all(self, folder: Path, ending: str = "") -> None:
         """Add the small files in a folder with this suffix, except temporary ones."""
         for name in self._files.list(folder):
-            if name.endswith(ending) and not name.endswith(".tmp"):
+            if name.endswith(ending) and not name.endswith(".tmp") and name != REMOTE:
                 self.note_file(folder / name)
 
     def keep(
@@ -121,6 +125,10 @@ class Staging:
         self.items += self.readers_of(log)
         self.note_file(log / WATERMARK)
         names = list_segments(self._files, log)
+        remote = read_remote(self._files, log)
+        for entry in remote.entries:
+            if entry.name not in names:
+                self._keep_remote(open_remote(self._files, log, remote.source_of(entry, log, self.parts)))
         for number, name in enumerate(names):
             segment = open_segment(self._files, log, name, lambda damage: None)
             is_last = number == len(names) - 1
@@ -155,7 +163,15 @@ class Staging:
                         self.note_file(root / name / other)
         return is_migrating
 
+    def _keep_remote(self, segment: Segment) -> None:
+        """Add a segment that is only in the bucket: it is fetched when it is copied."""
+        path, ident = self._path(segment.path), f"{segment.segment_id:016x}"
+        self.items.append(Item(path, size=segment.limit, segment=ident, remote=segment.remote))
+
     def _keep_closed(self, segment: Segment) -> None:
+        if segment.remote is not None:
+            self._keep_remote(segment)
+            return
         self.keep(segment.path, segment=f"{segment.segment_id:016x}", never_changes=True)
         index = segment.name.index_path(segment.log)
         if self._files.exists(index):

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import Store
 from holdfast.base.errors import Locked, NotFound
 from holdfast.cli.target import Target, folder_of
-from holdfast.log import Log
+from holdfast.log import Log, Retention
 from holdfast.queue import Queue
 from holdfast.remote.address import Address
 from holdfast.remote.store import RemoteStore
@@ -77,6 +77,8 @@ def store_to_write(
     confirm: "Confirm" = "local",
     confirm_timeout: float | None = None,
     replica_ttl: float | None = None,
+    local_retention: Retention | None = None,
+    remote_cache: int | None = None,
 ) -> Iterator[Store]:
     """Open a store for writing; create it if there is none. The options are as in `holdfast.open`."""
     if isinstance(data, Address):
@@ -91,6 +93,8 @@ def store_to_write(
             confirm=confirm,
             confirm_timeout=confirm_timeout,
             replica_ttl=replica_ttl,
+            local_retention=local_retention,
+            remote_cache=remote_cache,
         )
     except Locked as error:
         who = f"process {error.pid}" if error.pid is not None else "another process"

@@ -159,6 +159,8 @@ def _serve_or_follow(data: Path, settings: Settings, *, as_json: bool) -> int:
                 confirm="replica" if settings.confirm == "replica" else "local",
                 confirm_timeout=settings.confirm_timeout or None,
                 replica_ttl=settings.replica_ttl,
+                local_retention=settings.local_retention,
+                remote_cache=settings.remote_cache,
             ) as store:
                 has_taken_over = False
                 lost: str | None = _runner(lambda: _serve(store, settings, as_json))

@@ -52,8 +52,13 @@ def inspect_segment(segments: Sequence[Segment], offset: int, name: str | None =
             "created": str(from_ns(segment.created)),
         }
         return Inspection(path, offset, "segment header", details)
-    memory = segment.memory(limit)
-    limit = min(limit, len(memory))
+    with segment.stretch(offset) as (memory, limit):
+        return _inspect_block(segment, memory, min(limit, len(memory)), end if limit == segment.limit else None, offset)
+
+
+def _inspect_block(segment: Segment, memory: memoryview, limit: int, end: int | None, offset: int) -> Inspection:
+    """Inspect a byte behind the header of a segment, of which these bytes are in memory up to the limit."""
+    path = str(segment.path)
     # From the nearest checkpoint; the walk returns blocks and damage in the order of their offsets.
     place = segment.index.at_or_before_offset(offset) or Checkpoint(segment.base, HEADER_SIZE, 0)
     for item in walk(memory, path, place, limit, segment.segment_id, end):

@@ -4,6 +4,7 @@ A log of thousands of segments is opened by reading the headers of the first and
 time, a binary search reads a few more.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -11,7 +12,8 @@ from pathlib import Path
 
 from holdfast.base.files import Files
 from holdfast.log.record import Damage
-from holdfast.log.segment import Report, Segment, open_segment
+from holdfast.log.remote_segments import PartSource, RemoteLog, read_remote
+from holdfast.log.segment import Report, Segment, open_remote, open_segment
 from holdfast.log.segment_files import SegmentName
 
 __all__ = ["OpenedSegments"]
@@ -25,13 +27,27 @@ class OpenedSegments:
     Only the owner of this object moves the extent of the last segment.
     """
 
-    def __init__(self, files: Files, log: Path, names: list[SegmentName], report: Report) -> None:
+    def __init__(
+        self,
+        files: Files,
+        log: Path,
+        names: list[SegmentName],
+        report: Report,
+        remote: RemoteLog | None = None,
+        parts: PartSource | None = None,
+    ) -> None:
+        """Open segments of these names, and those of `remote`, which are read with `parts` if they are not on disk."""
+        self._remote = {} if remote is None else {one.name: one for one in remote.entries}
+        self._of_remote = remote or RemoteLog()
+        self._parts = parts
         self._files = files
         self._log = log
         self._report = report
         self._lock = threading.Lock()
         self._known: dict[SegmentName, Segment | None] = {}
-        self._names = names
+        self._names = sorted({*names, *self._remote}) if self._remote else names
+        self._on_disk = set(names) if self._remote else None
+        """The names of those on the disk; None: all."""
         while self._names and self._at(len(self._names) - 1, last=True) is None:
             self._names = self._names[:-1]
         self.first = next(iter(self._from(0)), None)
@@ -111,13 +127,25 @@ class OpenedSegments:
         with self._lock:
             if name in self._known:
                 return self._known[name]
-            try:
+            segment = self._open(name, last=last)
+            if segment is not None:
+                segment.parts = self._parts
+            self._known[name] = segment
+            return segment
+
+    def _open(self, name: SegmentName, *, last: bool) -> Segment | None:
+        entry = self._remote.get(name)
+        if self._on_disk is None or name in self._on_disk:
+            with contextlib.suppress(FileNotFoundError):
                 segment = open_segment(self._files, self._log, name, self._report)
-            except FileNotFoundError:
-                segment = None
-            else:
                 if segment is None and not last:
                     path = str(name.data_path(self._log))
                     self._report(Damage(path, 0, 0, "nothing in this file can be identified"))
-            self._known[name] = segment
-            return segment
+                return segment
+            # Dropped by the writer, or moved to the bucket since the names were listed.
+            if entry is None and self._parts is not None:
+                self._of_remote = read_remote(self._files, self._log)
+                entry = next((one for one in self._of_remote.entries if one.name == name), None)
+        if entry is None:
+            return None
+        return open_remote(self._files, self._log, self._of_remote.source_of(entry, self._log, self._parts))

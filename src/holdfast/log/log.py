@@ -1,7 +1,7 @@
 """The public `Log`: a named, append-only sequence of records."""
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,9 +18,12 @@ from holdfast.log.policy import Retention
 from holdfast.log.read_only_segments import ReadOnlySegments
 from holdfast.log.record import Headers, Message, Record
 from holdfast.log.recovery import recover
+from holdfast.log.remote_segments import PartSource, read_remote
 from holdfast.log.retention import Freed, LogRetention
+from holdfast.log.segment import Segment
 from holdfast.log.settings import LogSettings
 from holdfast.log.tailer import Tailer
+from holdfast.log.tiering import LogTiering
 from holdfast.log.verification import Progress, Verification, verify_segments
 from holdfast.log.writer import SegmentWriter
 
@@ -48,6 +51,8 @@ class SegmentStats:
     records: int
     bytes: int
     created: int
+    remote: bool = False
+    """Whether it is only in the bucket of the replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,9 @@ class LogStats:
     damage: int
     """How many damaged places were found since the log was opened."""
     tailers: list[TailerStats] = field(default_factory=list)
+    remote_bytes: int = 0
+    """How many of the bytes are only in the bucket of the replica; the others are on the local disk."""
+    remote_segments: int = 0
 
 
 class Log:
@@ -90,8 +98,14 @@ class Log:
         sync_later: "Callable[[Log], None]" = lambda log: None,
         gate: ConfirmGate | None = None,
         confirms: bool = False,
+        parts: PartSource | None = None,
+        local_retention: Retention | None = None,
     ) -> None:
-        """Open the log. With `confirms` its own calls wait at the gate of the store; else who uses it does."""
+        """Open the log.
+
+        With `confirms` its own calls wait at the gate of the store; else who uses it does. Segments in the bucket of
+        the replica are read with `parts`; `local_retention` is what the settings or the store say.
+        """
         self.name = name
         self.folder = folder
         self.id = log_id
@@ -109,12 +123,13 @@ class Log:
         self.appender = Appender(name, folder, settings, clock, wake, lambda: sync_later(self))
         self.recent = self.appender.recent
         self.retention = LogRetention(self.appender, self.positions)
+        self.tiering = LogTiering(self.appender, self.positions, self.retention, local_retention, parts)
         self.adoption = BatchAdoption(self.appender)
         self._read_only = read_only
         with translate_os_errors("opening the log in", folder):
-            writer = None if read_only else self._open_writer(files)
+            writer = None if read_only else self._open_writer(files, parts)
             self._segments = (
-                ReadOnlySegments(files, folder, lock, self._reports.add)
+                ReadOnlySegments(files, folder, lock, self._reports.add, parts)
                 if writer is None
                 else WrittenSegments(writer, self.appender.write_for_readers)
             )
@@ -140,10 +155,14 @@ class Log:
         if settings.verify_on_open:
             self.verify()
 
-    def _open_writer(self, files: Files) -> SegmentWriter:
-        segments, found = recover(files, self.folder, self._reports.add)
+    def _open_writer(self, files: Files, parts: PartSource | None) -> SegmentWriter:
+        remote = read_remote(files, self.folder)
+        segments, found = recover(files, self.folder, self._reports.add, remote=remote, parts=parts)
         close = weakref.WeakMethod(self.appender.close_idle_files)  # weak, so that an unused log is freed
-        return SegmentWriter(files, self.clock, self.folder, self.id, self.settings.writer(), segments, found, close)
+        settings = self.settings.writer(self.tiering.policy)
+        writer = SegmentWriter(files, self.clock, self.folder, self.id, settings, segments, found, close)
+        writer.remote = remote
+        return writer
 
     @property
     def start(self) -> int:
@@ -250,7 +269,11 @@ class Log:
         self.appender.check_open()
         start, end = self.readable()
         segments = self._segments.all()
-        first = next(iter(self.read(start, min(start + 1, end))), None)
+        remote = [segment.limit for segment in segments if segment.remote is not None]
+        first_timestamp = _first_time(segments)
+        if first_timestamp is None:
+            first = next(iter(self.read(start, min(start + 1, end))), None)
+            first_timestamp = first.timestamp if first else None
         last = next(self.read(max(start, end - 1), end), None)
         return LogStats(
             name=self.name,
@@ -259,13 +282,15 @@ class Log:
             records=end - start,
             bytes=sum(segment.limit for segment in segments),
             segments=len(segments),
-            first_timestamp=first.timestamp if first else None,
+            first_timestamp=first_timestamp,
             last_timestamp=last.timestamp if last else None,
             damage=len(self.damage),
             tailers=[
                 TailerStats(kept.name, kept.position, max(0, end - kept.position), kept.committed_at, kept.owner)
                 for kept in self.positions.all()
             ],
+            remote_bytes=sum(remote),
+            remote_segments=len(remote),
         )
 
     def segments(self) -> list[SegmentStats]:
@@ -273,7 +298,14 @@ class Log:
         self.appender.check_open()
         self.refresh()
         return [
-            SegmentStats(segment.name.stem, segment.base, (end or segment.base) - segment.base, limit, segment.created)
+            SegmentStats(
+                segment.name.stem,
+                segment.base,
+                (end or segment.base) - segment.base,
+                limit,
+                segment.created,
+                segment.remote is not None,
+            )
             for segment in self._segments.all()
             for limit, end in [segment.extent]
         ]
@@ -328,6 +360,12 @@ class Log:
         """Release the memory of records on disk; return how many bytes of it were pending blocks."""
         self.reader.release_mapped()
         return self.appender.release_recent(0)
+
+
+def _first_time(segments: Sequence[Segment]) -> int | None:
+    """Return the time of the first record if it is in the bucket: figures of a log should not wait for a request."""
+    first = segments[0].remote if segments else None
+    return None if first is None else first.entry.parts[0].timestamp
 
 
 def close_discarding(log: Log) -> None:

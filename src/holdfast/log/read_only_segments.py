@@ -10,6 +10,7 @@ from holdfast.base.files import Files, translate_os_errors
 from holdfast.log.layout import HEADER_SIZE
 from holdfast.log.lazy_segments import OpenedSegments
 from holdfast.log.recovery import survey
+from holdfast.log.remote_segments import PartSource, read_remote
 from holdfast.log.segment import Report, Segment
 from holdfast.log.segment_files import list_segments
 from holdfast.log.watermark import Watermark, read_watermark
@@ -26,7 +27,9 @@ class ReadOnlySegments:
     Threads: any may call `refresh`. `_guard` protects the segments and the watermark.
     """
 
-    def __init__(self, files: Files, log: Path, lock: Path, report: Report) -> None:
+    def __init__(self, files: Files, log: Path, lock: Path, report: Report, parts: PartSource | None = None) -> None:
+        """Find the segments; those that are only in the bucket are read with `parts`."""
+        self._parts = parts
         self._segments = OpenedSegments(files, log, [], report)
         self._files = files
         self._log = log
@@ -81,11 +84,14 @@ class ReadOnlySegments:
             if mark is None or mark == self._mark:
                 return
             first, last = self._segments.first, self._segments.last
-            if first and last and last.segment_id == mark.segment_id and self._files.exists(first.path):
+            if first and last and last.segment_id == mark.segment_id and self._is_there(first):
                 self._mark = mark
                 last.extent = (mark.visible_offset, mark.visible_end)
             else:
                 self._load()
+
+    def _is_there(self, segment: Segment) -> bool:
+        return segment.remote is not None or self._files.exists(segment.path)
 
     def _durable(self) -> tuple[int, int]:
         """Return the offset in the last segment, and the sequence, up to which all survives a power cut.
@@ -112,7 +118,8 @@ class ReadOnlySegments:
             with contextlib.suppress(FileNotFoundError):
                 mark = read_watermark(self._files, self._log)
                 names = list_segments(self._files, self._log)
-                segments = OpenedSegments(self._files, self._log, names, self._report)
+                remote = read_remote(self._files, self._log)  # after the names: the writer deletes files last
+                segments = OpenedSegments(self._files, self._log, names, self._report, remote, self._parts)
                 if self._bound(segments, mark, last_try=attempt == _TRIES - 1):
                     replaced, self._segments, self._mark = self._segments, segments, mark
                     for segment in replaced.opened():
@@ -122,7 +129,7 @@ class ReadOnlySegments:
     def _bound(self, segments: OpenedSegments, mark: Watermark | None, *, last_try: bool) -> bool:
         """Find how far the last segment may be read; return False if the listing does not match the watermark."""
         last = segments.last
-        if last is None:
+        if last is None or last.remote is not None:  # the files of the last one are lost
             return True
         if mark is None or not self._files.is_locked(self._lock):
             self._survey(last, mark)

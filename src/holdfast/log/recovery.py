@@ -20,7 +20,8 @@ from holdfast.log.block import open_block
 from holdfast.log.index import Checkpoint
 from holdfast.log.layout import HEADER_SIZE, BlockHeader
 from holdfast.log.record import Damage
-from holdfast.log.segment import Report, Segment, open_segment, walk
+from holdfast.log.remote_segments import PartSource, RemoteLog, read_remote
+from holdfast.log.segment import Report, Segment, open_remote, open_segment, walk
 from holdfast.log.segment_files import INDEX, SegmentName, list_segments
 from holdfast.log.watermark import Watermark, read_watermark
 
@@ -52,14 +53,27 @@ class Survey:
         return not self.damage and self.end.offset <= self.size
 
 
-def load_segments(files: Files, log: Path, report: Report, names: list[SegmentName] | None = None) -> list[Segment]:
+def load_segments(
+    files: Files,
+    log: Path,
+    report: Report,
+    names: list[SegmentName] | None = None,
+    *,
+    remote: RemoteLog | None = None,
+    parts: PartSource | None = None,
+) -> list[Segment]:
     """Return every segment that can be identified, oldest first, each except the last with its end.
 
-    `names` is the result of `list_segments`, for callers that have it.
+    `names` is the result of `list_segments`, and `remote` that of `read_remote`, for callers that have them.
     """
-    segments: list[Segment] = []
+    names = list_segments(files, log) if names is None else names
+    remote = read_remote(files, log) if remote is None else remote
+    there = set(names)
+    segments = [
+        open_remote(files, log, remote.source_of(one, log, parts)) for one in remote.entries if one.name not in there
+    ]
     unknown: list[Damage] = []
-    for name in list_segments(files, log) if names is None else names:
+    for name in names:
         with contextlib.suppress(FileNotFoundError):  # retention in another process
             segment = open_segment(files, log, name, report)
             if segment is None:
@@ -69,8 +83,11 @@ def load_segments(files: Files, log: Path, report: Report, names: list[SegmentNa
                 for damage in unknown:  # behind the last one there may be a segment that is just being created
                     report(damage)
                 unknown.clear()
+    if remote.entries:
+        segments.sort(key=lambda one: one.name)
     for segment, following in pairwise(segments):
-        segment.extent = (segment.limit, following.base)
+        if segment.remote is None:
+            segment.extent = (segment.limit, following.base)
     return segments
 
 
@@ -121,19 +138,26 @@ def survey(segment: Segment, mark: Watermark | None, memory: Callable[[int], mem
     return found
 
 
-def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Survey | None]:
+def recover(
+    files: Files, log: Path, report: Report, *, remote: RemoteLog | None = None, parts: PartSource | None = None
+) -> tuple[list[Segment], Survey | None]:
     """Bring the log to a state from which it can be written; running it again changes nothing. Raises OSError.
 
     Returns the segments and the survey of the last one; without a segment, the survey only says where to continue.
+    Segments of `remote` that are not on the disk are read with `parts`.
     """
     names = list_segments(files, log)
-    segments = load_segments(files, log, report, names)
+    segments = load_segments(files, log, report, names, remote=remote, parts=parts)
     for name in reversed([name for name in names if not segments or name > segments[-1].name]):
         _set_aside_unborn(files, name.data_path(log))
     mark = read_watermark(files, log)
     if not segments:
         return segments, _after_loss(log, mark, Checkpoint(0, 0, 0), report)
     last = segments[-1]
+    if last.remote is not None:  # the last one is always on the disk: it is lost, and its sequences are not used again
+        time = max((part.timestamp for part in last.remote.entry.parts), default=last.created)
+        end = Checkpoint(last.remote.entry.end, last.limit, max(time, last.created))
+        return segments, _after_loss(log, mark, end, report) or Survey(end, last.limit, last.limit)
     found = survey(last, mark, last.memory)
     for damage in found.damage:
         report(damage)

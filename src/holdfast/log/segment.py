@@ -25,13 +25,17 @@ from holdfast.log.layout import (
     parse_segment_header,
 )
 from holdfast.log.record import Damage
+from holdfast.log.remote_segments import PartSource, RemotePart, RemoteSource, read_remote
 from holdfast.log.segment_files import SegmentName
 
-__all__ = ["Report", "Segment", "mapped_files", "open_segment", "walk"]
+__all__ = ["Report", "Segment", "mapped_files", "open_remote", "open_segment", "walk"]
 
 logger = logging.getLogger("holdfast.log")
 
 _FORGET_EVERY = 8 << 20
+_COPY_AT_ONCE = 1 << 20
+"""How many bytes of blocks are copied from a remote part at a time: a part that is evicted meanwhile is fetched again.
+"""
 _MAPPED_MAX = 64
 """How many segments stay mapped in this process: each costs a file descriptor."""
 _mapped: OrderedDict["Segment", None] = OrderedDict()
@@ -60,8 +64,8 @@ Report = Callable[[Damage], None]
 class Segment:
     """One segment as readers see it.
 
-    On disk: `YYYY/MM/DD/YYYYMMDD-NNNN.data` and its `.index`. Threads: any may read; only the log's writer (or a
-    reader's refresh) moves the extent.
+    On disk: `YYYY/MM/DD/YYYYMMDD-NNNN.data` and its `.index`; or only in the bucket of the store's replica, if `remote`
+    is set. Threads: any may read; only the log's writer (or a reader's refresh) moves the extent.
     """
 
     def __init__(self, files: Files, log: Path, name: SegmentName, header: SegmentHeader, limit: int) -> None:
@@ -77,6 +81,10 @@ class Segment:
         """Bytes that may be read, and the sequence after the last readable record if it is known: one attribute, so
         that no thread ever sees one without the other."""
         self.header_damaged = False
+        self.remote: RemoteSource | None = None
+        """Where it is read if it is not on the disk. Set before the file is deleted."""
+        self.parts: PartSource | None = None
+        """In a process that does not write the log: where to read it if the writer has moved it to the bucket."""
         self._index: SparseIndex | None = None
         self._memory: memoryview | None = None
         self._passed = Checkpoint(self.base, HEADER_SIZE, 0)
@@ -98,7 +106,12 @@ class Segment:
         """The sparse index, loaded on first use."""
         if self._index is None:
             index = SparseIndex.load(self.files, self.name.index_path(self.log))
-            self._index = index if index.header and index.header.segment_id == self.segment_id else SparseIndex()
+            if index.header and index.header.segment_id == self.segment_id:
+                self._index = index
+            elif self.parts is not None and not self.files.exists(self.path) and (remote := self.find_remote()):
+                self._index = remote.entry.index()
+            else:
+                self._index = SparseIndex()
         return self._index
 
     @index.setter
@@ -130,6 +143,7 @@ class Segment:
         header = SegmentHeader(self.segment_id, self.log_id, self.base, self.created)
         found = Segment(self.files, self.log, self.name, header, limit)
         found.extent = (limit, end)
+        found.remote, found.parts = self.remote, self.parts
         return found
 
     def unmap(self) -> None:
@@ -162,12 +176,20 @@ class Segment:
     def headers(self, place: Checkpoint, report: Report) -> Iterator[tuple[memoryview, BlockHeader]]:
         """Yield the headers of whole blocks, from this index entry on."""
         limit, end = self.extent
-        try:
-            memory = self.memory(limit)
-        except FileNotFoundError:
-            logger.warning(
-                "segment was dropped before it was read: segment=%s", self.path, extra={"segment": str(self.path)}
-            )
+        memory = None
+        if self.remote is None:
+            try:
+                memory = self.memory(limit)
+            except FileNotFoundError:
+                if self.find_remote() is None:
+                    logger.warning(
+                        "segment was dropped before it was read: segment=%s",
+                        self.path,
+                        extra={"segment": str(self.path)},
+                    )
+                    return
+        if memory is None:
+            yield from self._remote_headers(place, report)
             return
         limit = min(limit, len(memory))
         for item in walk(memory, str(self.path), place, limit, self.segment_id, end):
@@ -175,6 +197,134 @@ class Segment:
                 report(item)
             else:
                 yield memory, item
+
+    def exists(self) -> bool:
+        """Return whether it can be read: from its file, which is mapped from now on, or from the bucket."""
+        if self.remote is None:
+            try:
+                self.memory(self.limit)
+            except FileNotFoundError:
+                return self.find_remote() is not None
+        return True
+
+    def find_remote(self) -> RemoteSource | None:
+        """Return where the segment is read if its file is gone; None if it was dropped."""
+        if self.remote is None and self.parts is not None:  # moved to the bucket by the process that writes the log
+            known = read_remote(self.files, self.log)
+            entry = known.find(self.segment_id)
+            if entry is not None:
+                self.remote = known.source_of(entry, self.log, self.parts)
+        return self.remote
+
+    def move_to(self, remote: RemoteSource) -> None:
+        """Read the segment from the bucket from now on; its file may be deleted afterwards."""
+        self.index = remote.entry.index()
+        self.remote = remote
+        self.unmap()
+
+    def head(self) -> bytes | None:
+        """Return its first 64 bytes; None if they cannot be read, which is reported when its blocks are read.
+
+        Raises FileNotFoundError if the segment was dropped.
+        """
+        if self.remote is None:
+            try:
+                return bytes(self.memory(self.limit)[:HEADER_SIZE])
+            except FileNotFoundError:
+                if self.find_remote() is None:
+                    raise
+        assert self.remote is not None
+        try:
+            with self.remote.pinned(self.remote.entry.parts[0]) as memory:
+                return bytes(memory[:HEADER_SIZE])
+        except Corrupt:
+            return None
+
+    @contextlib.contextmanager
+    def stretch(self, offset: int) -> Iterator[tuple[memoryview, int]]:
+        """Return memory with the bytes around an offset, at their own offsets, and up to where it has them.
+
+        Whole blocks, from the nearest index entry on. For a segment in the bucket the context must be short.
+        """
+        if self.remote is None:
+            try:
+                memory = self.memory(self.limit)
+            except FileNotFoundError:
+                if self.find_remote() is None:
+                    raise
+            else:
+                yield memory, self.limit
+                return
+        assert self.remote is not None
+        part = self.remote.part_at(offset)
+        with self.remote.pinned(part) as memory:
+            yield memory, part.stop
+
+    def _remote_headers(self, place: Checkpoint, report: Report) -> Iterator[tuple[memoryview, BlockHeader]]:
+        """As `headers`, for a segment in the bucket: each header with a copy of its block alone.
+
+        Parts are fetched one by one. A part that is missing or damaged is reported, and reading continues behind it.
+        """
+        source, (limit, end) = self.remote, self.extent
+        assert source is not None
+        for number, part in enumerate(source.entry.parts):
+            if part.stop <= place.offset:
+                continue
+            begin = place if place.offset >= part.start else Checkpoint(place.sequence, part.start, place.timestamp)
+            found = self._walk_part(source, part, begin, end if part.stop >= limit else None)
+            position = 0
+            while isinstance(found, list) and position < len(found):
+                item = found[position]
+                if isinstance(item, Damage):
+                    report(item)
+                    position += 1
+                    continue
+                copies = self._copy_blocks(source, part, found, position)
+                if isinstance(copies, Corrupt):  # it was evicted, and is gone from the bucket
+                    begin, found = Checkpoint(item.sequence, item.offset, item.timestamp), copies
+                    break
+                for copy in copies:
+                    yield copy
+                    begin = Checkpoint(copy[1].end, copy[1].next_offset, copy[1].timestamp)
+                position += len(copies)
+            place = Checkpoint(begin.sequence, part.stop, begin.timestamp)
+            if isinstance(found, Corrupt):
+                following = source.entry.parts[number + 1].sequence if part.stop < limit else end
+                lost = None if following is None or following < begin.sequence else following - begin.sequence
+                size = part.stop - begin.offset
+                report(Damage(source.where(part), begin.offset, size, str(found), begin.sequence, lost))
+                if lost is not None:
+                    place = Checkpoint(begin.sequence + lost, part.stop, begin.timestamp)
+
+    def _walk_part(
+        self, source: RemoteSource, part: RemotePart, begin: Checkpoint, end: int | None
+    ) -> list[BlockHeader | Damage] | Corrupt:
+        begin = begin._replace(offset=max(begin.offset, HEADER_SIZE))
+        try:
+            with source.pinned(part) as memory:
+                return list(walk(memory, str(self.path), begin, part.stop, self.segment_id, end))
+        except Corrupt as error:
+            return error
+
+    def _copy_blocks(
+        self, source: RemoteSource, part: RemotePart, items: list[BlockHeader | Damage], position: int
+    ) -> list[tuple[memoryview, BlockHeader]] | Corrupt:
+        """Return the next blocks of a part, about a mebibyte, each as a copy."""
+        copies: list[tuple[memoryview, BlockHeader]] = []
+        size = 0
+        try:
+            with source.pinned(part) as memory:
+                while position < len(items) and size < _COPY_AT_ONCE:
+                    header = items[position]
+                    if isinstance(header, Damage):
+                        break
+                    copy = bytes(memory[header.offset : header.next_offset])
+                    copies.append((memoryview(copy), header))
+                    size += len(copy)
+                    position += 1
+        except Corrupt as error:
+            return error
+        return copies
 
     def blocks(self, start: int, stop: int, report: Report) -> Iterator[Block]:
         """Yield the blocks that hold records from `start` up to, not including, `stop`."""
@@ -218,7 +368,7 @@ class Segment:
                 return None
             if header.end > sequence:
                 with contextlib.suppress(Corrupt):  # reported when the record is read
-                    times = open_columns(memory, header).numbers("timestamp")
+                    times = self.columns(memory, header).numbers("timestamp")
                     found = header.timestamp if times is None else times[sequence - header.sequence]
                     forget(memory, header.offset, header.offset + HEADER_SIZE + header.columns_length)
                     return found
@@ -248,10 +398,23 @@ class Segment:
         position = bisect_left(block.timestamps(), timestamp)
         return block.sequence + position if position < block.count else None
 
+    def columns(self, memory: memoryview, header: BlockHeader) -> Block:
+        """Return the block of this header without its payloads, which are neither read nor verified.
+
+        Raises `Corrupt`.
+        """
+        if self.remote is not None and len(memory) < header.next_offset:  # a copy of the block alone
+            header = header.at(0)
+        return open_columns(memory, header)
+
     def open(self, memory: memoryview, header: BlockHeader, report: Report) -> Block | None:
         """Return the verified block of this header; report the damage and return None if it cannot be read."""
         try:
-            block = open_block(memory, header)
+            if self.remote is None or len(memory) >= header.next_offset:
+                block = open_block(memory, header)
+            else:  # a copy of the block alone
+                block = open_block(memory, header.at(0))
+                block.header = header
         except Corrupt as error:
             report(Damage(str(self.path), header.offset, header.length, str(error), header.sequence, header.records))
             return None
@@ -288,6 +451,17 @@ def open_segment(files: Files, log: Path, name: SegmentName, report: Report) -> 
     segment = Segment(files, log, name, header, size)
     segment.header_damaged = True
     report(Damage(str(path), 0, min(size, HEADER_SIZE), "the segment's header is damaged", None, 0))
+    return segment
+
+
+def open_remote(files: Files, log: Path, remote: RemoteSource) -> Segment:
+    """Return a segment that is only in the bucket. Nothing is fetched yet."""
+    entry = remote.entry
+    log_id = bytes.fromhex(remote.prefix.rpartition("/")[2])
+    segment = Segment(files, log, entry.name, SegmentHeader(entry.id, log_id, entry.base, entry.created), entry.size)
+    segment.extent = (entry.size, entry.end)
+    segment.index = entry.index()
+    segment.remote = remote
     return segment
 
 

@@ -12,6 +12,9 @@ __all__ = ["MESSAGE_MAX", "LogSettings"]
 
 MESSAGE_MAX = 10 << 20
 _MESSAGE_CEILING = 400 << 20
+_LOCAL_SEGMENTS = 8
+"""With a local retention by bytes, at least about so many segments are on the local disk."""
+_ROLL_LEAST = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,9 @@ class LogSettings:
     compression: str | None = None
     retention: Retention | None = None
     """Applied at each roll, by `compact` and, for `max_age`, by the background; None keeps everything."""
+    local_retention: Retention | None = None
+    """What stays on the local disk of a store with a replica: what is dropped here is read from the bucket. Segments
+    roll at an eighth of its `max_bytes`. None: the default of the store. Without a replica it has no effect."""
     verify_on_open: bool = False
     max_message: int = MESSAGE_MAX
     """Bytes of payload, key and headers together."""
@@ -34,8 +40,9 @@ class LogSettings:
         for name, kind in (("flush", Flush), ("roll", Roll), ("index_interval", int), ("max_message", int)):
             if not isinstance(getattr(self, name), kind):
                 raise InvalidArgument(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
-        if self.retention is not None and not isinstance(self.retention, Retention):
-            raise InvalidArgument(f"retention must be a Retention, not {self.retention!r}")
+        for name in ("retention", "local_retention"):
+            if not isinstance(policy := getattr(self, name), Retention | None):
+                raise InvalidArgument(f"{name} must be a Retention, not {policy!r}")
         if self.index_interval < 1:
             raise InvalidArgument(f"index_interval must be at least 1, not {self.index_interval}")
         if not 1 <= self.max_message <= _MESSAGE_CEILING:
@@ -51,10 +58,15 @@ class LogSettings:
             raise InvalidArgument(f"a log has no setting {min(unknown)!r}; there are: {known}")
         return cls(**given)
 
-    def writer(self) -> WriterSettings:
-        """Return the settings that the segment writer needs."""
+    def writer(self, local_retention: Retention | None = None) -> WriterSettings:
+        """Return the settings that the segment writer needs, for a log of which so much stays on the local disk."""
+        roll = self.roll
+        if local_retention is not None and local_retention.max_bytes is not None:
+            # The last segment is always there: it should be a small part of what may be.
+            most = max(_ROLL_LEAST, local_retention.max_bytes // _LOCAL_SEGMENTS)
+            roll = Roll.any(roll, Roll.size(most))
         return WriterSettings(
-            roll=self.roll,
+            roll=roll,
             index_interval=self.index_interval,
             codec=codec_by_name(self.compression),
             durable_only=self.flush.mode == "sync",

@@ -42,10 +42,10 @@ def verify_segments(segments: Sequence[Segment], report: Report, progress: Progr
     for segment in segments:
         limit = segment.limit
         try:
-            memory = segment.memory(limit)
+            head = segment.head()
         except FileNotFoundError:  # dropped by retention in another process
             continue
-        if parse_segment_header(bytes(memory[:HEADER_SIZE]), str(segment.path)) is None:
+        if head is not None and parse_segment_header(head, str(segment.path)) is None:
             note(Damage(str(segment.path), 0, min(limit, HEADER_SIZE), "the segment's header is damaged", None, 0))
         boundaries = {(segment.base, HEADER_SIZE)}
         known = len(result.damage)

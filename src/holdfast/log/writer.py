@@ -27,6 +27,7 @@ from holdfast.log.layout import (
 from holdfast.log.log_file import note_start
 from holdfast.log.policy import Roll
 from holdfast.log.recovery import Survey
+from holdfast.log.remote_segments import RemoteLog, RemoteSource, write_remote
 from holdfast.log.segment import Segment
 from holdfast.log.segment_files import SegmentName, next_name
 from holdfast.log.segment_repair import rewrite_end
@@ -185,6 +186,10 @@ class SegmentWriter:
         self._index_offset = 0
         self._entries: list[Checkpoint] = []
         self._entry_sequence = 0
+        self.remote = RemoteLog()
+        """Its segments in the bucket, as in `remote.json`; some may still be on the disk, too."""
+        self.evicted: list[Segment] = []
+        """Segments that are read from the bucket, and whose files are not deleted yet."""
         self.end = found.end.sequence if found else 0
         self.offset = segments[-1].limit if segments else 0
         self.last_timestamp = found.end.timestamp if found else 0
@@ -403,23 +408,57 @@ class SegmentWriter:
         for segment in self.segments[:count]:
             assert segment is not self.active
             folder = segment.path.parent
-            for name in self.files.list(folder):
-                if name.startswith(segment.name.stem + "."):
-                    self.files.remove(folder / name)
+            found = [name for name in self.files.list(folder) if name.startswith(segment.name.stem + ".")]
+            for name in found:
+                self.files.remove(folder / name)
             self.segments = self.segments[1:]
             segment.unmap()
-            self.files.sync_dir(folder)
-            while folder != self.log and not self.files.list(folder):
-                self.files.remove_dir(folder)
-                folder = folder.parent
-                self.files.sync_dir(folder)
+            if found or segment.remote is None:
+                self._tidy_folder(folder)
         if not noted:
             self._note_start(start)  # there is space now
+
+    def evict(self, remote: RemoteLog, sources: list[tuple[Segment, RemoteSource]]) -> None:
+        """Delete the files of sealed segments that are whole in the bucket, after that was written down durably.
+
+        Readers that have them mapped go on; others fetch them. Raises OSError: then some may still be on the disk.
+        """
+        write_remote(self.files, self.log, remote)
+        self.remote = remote
+        for segment, source in sources:
+            assert segment is not self.active
+            segment.move_to(source)
+            self.evicted.append(segment)
+        self.delete_evicted()
+
+    def delete_evicted(self) -> None:
+        """Delete the files of segments that are read from the bucket. Raises OSError: then a later call goes on."""
+        while self.evicted:
+            segment = self.evicted[0]
+            for path in (segment.path, segment.name.index_path(self.log)):
+                if self.files.exists(path):
+                    self.files.remove(path)
+            self._tidy_folder(segment.path.parent)
+            del self.evicted[0]
+
+    def _tidy_folder(self, folder: Path) -> None:
+        """Make the deletion of files in a dated folder durable, and delete folders that are empty."""
+        while folder != self.log and not self.files.exists(folder):  # by an earlier call, which was cut off
+            folder = folder.parent
+        self.files.sync_dir(folder)
+        while folder != self.log and not self.files.list(folder):
+            self.files.remove_dir(folder)
+            folder = folder.parent
+            self.files.sync_dir(folder)
 
     def _note_start(self, start: int) -> bool:
         """Record what is dropped on purpose; return False if that fails: a full disk must not prevent dropping."""
         try:
             note_start(self.files, self.log, start)
+            if self.remote.entries and self.remote.entries[0].end <= start:
+                remote = self.remote.from_base(start)
+                write_remote(self.files, self.log, remote)
+                self.remote = remote
         except OSError as error:
             logger.warning(
                 "start of the log not recorded: path=%s error=%s", self.log, error, extra={"log": str(self.log)}
@@ -428,7 +467,7 @@ class SegmentWriter:
         return True
 
     def _resume(self, segment: Segment, found: Survey) -> bool:
-        if segment.header_damaged or not found.whole:
+        if segment.header_damaged or segment.remote is not None or not found.whole:
             # A damaged segment is never written to: the next record begins a new one. Until then the old watermark is
             # kept, because it records what was confirmed and is now missing.
             return False

@@ -136,8 +136,9 @@ def log_settings_from(content: Mapping[str, Any]) -> LogSettings:
         given["roll"] = Roll(
             content["roll_bytes"], None if interval is None else round(interval * NS), content["roll_records"]
         )
-    if content.get("retention") is not None:
-        given["retention"] = made(Retention, content["retention"])
+    for name in ("retention", "local_retention"):
+        if content.get(name) is not None:
+            given[name] = made(Retention, content[name])
     return LogSettings(**given)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.base.bucket import Bucket, ObjectMissing
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat
+from holdfast.log.remote_segments import part_key
 
 __all__ = [
     "MANIFESTS",
@@ -130,7 +131,7 @@ class LogEntry:
     def key(self, segment: SegmentEntry, part: Part) -> str:
         """Return the key of a part."""
         name = PurePosixPath(segment.name).name
-        return f"{self.folder}/{self.id}/{name}-{segment.id}.{part.start}-{part.stop}.{part.epoch}"
+        return part_key(f"{self.folder}/{self.id}", name, segment.id, part.start, part.stop, part.epoch)
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Yield each part with its key; also those that are in the manifest, which have no object of that key."""

@@ -27,6 +27,7 @@ from holdfast.replica.shipper import Progress, SegmentDropped, Shipped, Shipper
 from holdfast.replica.source import ReplicaSource
 from holdfast.replica.standbys import StandbyWatch
 from holdfast.replica.status import Confirm, ReplicaStatus
+from holdfast.replica.tiering import Tiering
 from holdfast.replica.troubles import Troubles
 from holdfast.store_context import StoreContext
 
@@ -114,6 +115,7 @@ class Replica:
             workers=_WORKERS if background else 0,
         )
         self._inspector = ObjectCheck(self._bucket, files, clock, path, self._ownership)
+        self._tiering = Tiering(self.url, source, self._ownership)
         self._turn = threading.Lock()
         self._shipped: Shipped | None = None
         self._moment: Moment | None = None
@@ -143,6 +145,11 @@ class Replica:
             )
         self._sampled, self._sampled_until = self.status(), float("-inf")
         self._register(shared.metrics)
+
+    @property
+    def bucket(self) -> Bucket:
+        """The bucket, for readers of what is not on the local disk any more."""
+        return self._bucket
 
     @property
     def may_confirm(self) -> bool:
@@ -390,6 +397,7 @@ class Replica:
         self._shipped, self._moment = shipped, shipped.moment or self._moment
         if waiters:
             self._release(waiters)
+        self._tiering.apply(self._shipper.known)
         self._clean()
         self._inspect()
 

@@ -17,6 +17,7 @@ from holdfast.replica.manifest import LogEntry, Manifest, Moment, Part, SegmentE
 from holdfast.replica.owner import Ownership
 from holdfast.replica.parts import block_end, plan_parts
 from holdfast.replica.source import Cut, LogCut, ReplicaSource, SegmentCut
+from holdfast.replica.tiering import check_remote, parts_of
 
 __all__ = ["Progress", "SegmentDropped", "Shipped", "Shipper"]
 
@@ -112,11 +113,12 @@ class Shipper:
 
     def check(self, last: Manifest | None) -> None:
         """Raise `ReplicaError` if a manifest of this store has records that the store lacks."""
-        if last is not None and last.store == self._store:
-            entries = {log.folder: log for log in last.logs}
-            for log in self._source.take({}).logs:
-                if (entry := entries.get(log.folder)) is not None:
-                    self._check_contains(log, entry)
+        entries = {log.folder: log for log in last.logs} if last is not None and last.store == self._store else {}
+        logs = self._source.take({}).logs if entries or self._source.has_remote() else []
+        for log in logs:
+            if (entry := entries.get(log.folder)) is not None:
+                self._check_contains(log, entry)
+        check_remote(self._bucket, logs, entries)
 
     def resume(self, last: Manifest | None) -> None:
         """Continue behind this manifest, which was checked."""
@@ -234,6 +236,9 @@ class Shipper:
         of_log, shipped = LogEntry(log.folder, log.id, 0, 0, 0, ()), self._shipped_parts(log)
         for cut in log.segments or ():
             key = (log.folder, log.id, cut.id)
+            if cut.segment.remote is not None:  # whatever the last manifest that could be read says
+                self._uploaded[key] = parts_of(cut.segment.remote)
+                continue
             parts = self._objects(key, shipped)
             if key in inline:
                 self._uploaded[key] = (*parts, inline[key])
@@ -359,7 +364,8 @@ class Shipper:
         lacks = log.end < entry.end
         if ours is None and last is not None and last.base < entry.end:  # dropped by retention, or never ours
             lacks = lacks or log.start <= last.base
-        if ours is not None and last is not None and last.parts and not lacks:
+        is_here = ours is not None and ours.segment.remote is None  # otherwise `check_remote` has compared the parts
+        if ours is not None and is_here and last is not None and last.parts and not lacks:
             part = last.parts[-1]
             with contextlib.closing(self._files.open(ours.segment.path, "r")) as file:
                 lacks = ours.size < part.stop or crc32c(file.read(part.size, part.start)) != part.checksum

@@ -14,6 +14,7 @@ from holdfast.log.index import Checkpoint
 from holdfast.log.log import Log
 from holdfast.log.log_file import META
 from holdfast.log.recovery import load_segments, survey
+from holdfast.log.remote_segments import REMOTE
 from holdfast.log.segment import Segment
 from holdfast.log.snapshot import LogSnapshot, snapshot_logs
 from holdfast.log.watermark import read_watermark
@@ -209,6 +210,14 @@ class ReplicaSource:
                 entry = None if known is None else known.get(folder)
                 log.retention.keep_from = None if known is None else entry.end if entry is not None else 0
 
+    def has_remote(self) -> bool:
+        """Return whether some log has segments that are not on the local disk."""
+        return any(self._files.exists(self._path / folder / REMOTE) for folder in self._folders())
+
+    def tiered(self) -> list[tuple[str, Log]]:
+        """Return the open logs with a local retention, by folder."""
+        return [(folder, log) for folder, log in self._open.items() if log.tiering.policy is not None]
+
     def dropped(self, known: Mapping[str, LogEntry], cut: Cut) -> int:
         """Return how many records of logs were dropped between these entries and the cut, and were never shipped."""
         count = 0
@@ -301,6 +310,8 @@ class ReplicaSource:
         if not segments:
             return LogCut(folder, "" if log_id is None else log_id.hex(), 0, 0, 0, settings, ())
         last = segments[-1]
+        if last.remote is not None:
+            raise StorageError(f"{str(path)!r} has lost its last segment: open the log, and see its errors")
         found = survey(last, read_watermark(files, path), last.memory)
         with contextlib.closing(files.open(last.path, "r")) as file:  # a process that was killed may not have synced it
             file.sync()
@@ -325,7 +336,9 @@ class ReplicaSource:
         return self._texts(folder, TAILERS, (_JSON, ".known"))
 
     def _json_of(self, folder: str) -> dict[str, str]:
-        return self._texts(folder, "", (_JSON,))
+        found = self._texts(folder, "", (_JSON,))
+        found.pop(REMOTE, None)  # a restored store has all segments on its disk
+        return found
 
     def _loose_files(self) -> Iterator[tuple[str, str]]:
         for name in self._files.list(self._path / KNOWN):

@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.base.errors import Corrupt, HoldfastError
-from holdfast.log.block import Block, open_columns
+from holdfast.log.block import Block
 from holdfast.log.layout import HEADER_SIZE, SegmentHeader
 from holdfast.log.log import Log
 from holdfast.log.record import Damage
 from holdfast.log.segment import Report, Segment
 from holdfast.log.segment_files import SegmentName
+from holdfast.remote_parts import process_parts
 from holdfast.spark.log_rows import RecordSpan, times
 from holdfast.spark.remote import files_at
 
@@ -70,6 +71,7 @@ class Stretch:
         """Return the segment, bounded as it was when the stretch was planned."""
         segment = Segment(files_at(self.url), Path(self.log), self.name, self.header, self.limit)
         segment.extent = (self.limit, self.end)
+        segment.parts = process_parts()
         return segment
 
 
@@ -254,9 +256,7 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Rec
     """
     for stretch in stretches:
         segment = stretch.segment()
-        try:
-            segment.memory(stretch.limit)
-        except FileNotFoundError:
+        if not segment.exists():
             lost = (
                 f"{stretch.name.stem} of {stretch.log!r} with the records {stretch.start} to {stretch.stop - 1} was "
                 "dropped by retention while it was being read"
@@ -282,7 +282,7 @@ def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Bloc
             continue
         if wanted.keys is not None or wanted.touches is not None:
             try:
-                columns = open_columns(memory, header)
+                columns = segment.columns(memory, header)
             except Corrupt:
                 pass  # reported when the whole block is opened
             else:

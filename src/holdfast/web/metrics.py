@@ -91,7 +91,7 @@ LEVELS = (
     _Level("holdfast_channels", "AMQP channels.", lambda _, all: all.channels),
     _Level("holdfast_consumers", "AMQP consumers.", lambda _, all: all.consumers),
     _Level("holdfast_logs", "Logs in the store, including those of queues.", lambda _, all: all.logs),
-    _Level("holdfast_logs_bytes", "Bytes of the segments of open logs.", lambda _, all: all.logs_bytes),
+    _Level("holdfast_logs_bytes", "Bytes of segments of open logs on the local disk.", lambda _, all: all.logs_bytes),
     _Level("holdfast_tables", "Tables.", lambda _, all: all.tables),
     _Level("holdfast_memory_resident_bytes", "Resident memory of the process.", lambda _, all: all.resident),
     _Level(

@@ -88,7 +88,7 @@ class Totals:
     """Bytes of memory of the process."""
     disk_free: int
     logs_bytes: int
-    """Bytes of the segments of all logs that are open."""
+    """Bytes of the segments of all logs that are open, on the local disk."""
     vhosts: int
     queues: int
     exchanges: int
@@ -246,7 +246,7 @@ class Figures:
             bodies=bodies,
             resident=resident_bytes(),
             disk_free=free_bytes(site.store.path),
-            logs_bytes=sum(segment.limit for log in logs for segment in log.reader.segments()),
+            logs_bytes=sum(one.limit for log in logs for one in log.reader.segments() if one.remote is None),
             vhosts=len(hosts),
             queues=len(queues),
             exchanges=sum(len(host.topology.exchanges) for host in hosts),

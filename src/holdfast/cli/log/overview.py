@@ -61,7 +61,7 @@ def stats(name: NameArgument, data: DataOption = Path("data"), as_json: JsonOpti
             {
                 "log": safe_text(figures.name),
                 "records": format_count(figures.records) + (f" ({figures.start} to {last})" if figures.records else ""),
-                "size": format_size(figures.bytes),
+                "size": _size(figures),
                 "first record": format_time(figures.first_timestamp),
                 "last record": format_time(figures.last_timestamp),
             }
@@ -73,9 +73,8 @@ def stats(name: NameArgument, data: DataOption = Path("data"), as_json: JsonOpti
         if hidden:
             table.add_row(f"({hidden} earlier)", "", "", "", "")
         for row in rows[hidden:]:
-            table.add_row(
-                row.name, str(row.first), format_count(row.records), format_size(row.bytes), format_time(row.created)
-            )
+            size = format_size(row.bytes) + (" (replica)" if row.remote else "")
+            table.add_row(row.name, str(row.first), format_count(row.records), size, format_time(row.created))
         show("", table)
     if figures.tailers:
         show("", _tailer_table(figures.tailers))
@@ -112,6 +111,16 @@ def list_tailers(
         show(_tailer_table(tailers))
     else:
         show(f"the log {name!r} has no named tailers")
+
+
+def _size(figures: LogStats) -> str:
+    """Return the size of a log, and how much of it is on the local disk if that is not all."""
+    if not figures.remote_bytes:
+        return format_size(figures.bytes)
+    local = figures.bytes - figures.remote_bytes
+    return (
+        f"{format_size(figures.bytes)}: {format_size(local)} here, {format_size(figures.remote_bytes)} in the replica"
+    )
 
 
 def _log_table(found: list[LogStats]) -> Table:

@@ -34,6 +34,7 @@ from holdfast.web.api.response_types import (
     ObjectName,
     Position,
     RecordsRead,
+    RetentionJson,
     SegmentJson,
     Verified,
 )
@@ -158,7 +159,7 @@ def one_log(call: Call) -> LogDetail:
 
 
 def _settings_json(settings: LogSettings) -> LogSettingsJson:
-    flush, roll, retention = settings.flush, settings.roll, settings.retention
+    flush, roll = settings.flush, settings.roll
     return {
         "flush": flush.mode,
         "flush_bytes": flush.bytes,
@@ -170,14 +171,19 @@ def _settings_json(settings: LogSettings) -> LogSettingsJson:
         "verify_on_open": settings.verify_on_open,
         "max_message": settings.max_message,
         "compression": settings.compression,
-        "retention": None
-        if retention is None
-        else {
-            "max_age": None if retention.max_age is None else duration_ns(retention.max_age, "max_age") / NS,
-            "max_bytes": retention.max_bytes,
-            "max_segments": retention.max_segments,
-            "min_segments": retention.min_segments,
-        },
+        "retention": _retention_json(settings.retention),
+        "local_retention": _retention_json(settings.local_retention),
+    }
+
+
+def _retention_json(retention: Retention | None) -> RetentionJson | None:
+    if retention is None:
+        return None
+    return {
+        "max_age": None if retention.max_age is None else duration_ns(retention.max_age, "max_age") / NS,
+        "max_bytes": retention.max_bytes,
+        "max_segments": retention.max_segments,
+        "min_segments": retention.min_segments,
     }
 
 

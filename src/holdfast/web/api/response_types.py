@@ -692,6 +692,8 @@ class LogStatsJson(TypedDict):
     last_timestamp: Nanoseconds | None
     damage: int
     tailers: list[TailerJson]
+    remote_bytes: int
+    remote_segments: int
     vhost: str
     label: str
     first_time: Time | None
@@ -706,6 +708,7 @@ class SegmentJson(TypedDict):
     records: int
     bytes: int
     created: Nanoseconds
+    remote: bool
     created_time: Time | None
 
 
@@ -732,6 +735,7 @@ class LogSettingsJson(TypedDict):
     max_message: int
     compression: str | None
     retention: RetentionJson | None
+    local_retention: RetentionJson | None
 
 
 class LogDetail(TypedDict):

@@ -18,7 +18,7 @@ function nameOf(tailer) {
 /** A setting with its unit. */
 function settingOf(label, value) {
   if (value === null) return "–";
-  if (label === "retention")
+  if (["retention", "local_retention"].includes(label))
     return Object.entries(value)
       .filter(([, each]) => each !== null)
       .map(([name, each]) => `${name.replaceAll("_", " ")} ${settingOf(name, each)}`)
@@ -33,7 +33,7 @@ function bar(segments, stats, tailers) {
     h("button", {
       type: "button",
       "aria-label": `Segment ${one.name}: ${plural(one.records, "record")} from ${exact(one.first)}, ${bytes(one.bytes)}`,
-      title: `${one.name}\n${exact(one.records)} records from ${exact(one.first)}\n${bytes(one.bytes)}, created ${time(one.created)}`,
+      title: `${one.name}\n${exact(one.records)} records from ${exact(one.first)}\n${bytes(one.bytes)}${one.remote ? " in the replica" : ""}, created ${time(one.created)}`,
       "data-first": one.first,
       style: { flex: `${Math.max(Number(one.records), whole / 400)} 1 0` },
     }),
@@ -200,6 +200,12 @@ export function page(view) {
     now.update([
       ["Records", count(stats.records), exact(stats.records)],
       ["Size", bytes(stats.bytes), `${exact(stats.bytes)} B`],
+      ...(Number(stats.remote_bytes)
+        ? [
+            ["On this disk", bytes(Number(stats.bytes) - Number(stats.remote_bytes))],
+            ["In the replica", bytes(stats.remote_bytes), `${plural(stats.remote_segments, "segment")}`],
+          ]
+        : []),
       ["Segments", count(stats.segments)],
       ["Oldest", rough(since(stats.first_timestamp)), time(stats.first_timestamp)],
       ["Newest", rough(since(stats.last_timestamp)), time(stats.last_timestamp)],
