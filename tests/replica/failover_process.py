@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import holdfast
+from holdfast import ReplicaFenced
 from holdfast.replica import Standby
 from holdfast.replica.standby import is_owner
 
@@ -33,7 +34,11 @@ def main(data: str, url: str, ttl: float, role: str) -> None:
         while (lost := replica.lost) is None:
             number += 1
             name = f"{replica.ownership.epoch}-{number}"
-            queue.put(name.encode())
+            try:
+                queue.put(name.encode())
+            except ReplicaFenced:  # its claim has run out, or another process has the next epoch
+                time.sleep(0.05)
+                continue
             put_at, asked_at = time.time_ns(), time.monotonic_ns()  # before the question: a pause may come behind it
             if replica.may_confirm:
                 status = replica.status()

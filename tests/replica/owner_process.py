@@ -1,8 +1,10 @@
 """A process that owns a store, ships it, and says what it has confirmed; killed by the test."""
 
+import contextlib
 import sys
 
 import holdfast
+from holdfast import ReplicaFenced
 
 if __name__ == "__main__":
     data, url = sys.argv[1:]
@@ -10,10 +12,12 @@ if __name__ == "__main__":
         queue, log = store.queue("work"), store.log("events")
         number = 0
         while True:
-            with store.transaction():
-                queue.put(b"%d" % number)
-                store.queue("copy").put(b"%d" % number)
-            log.append(b"%d" % number)
             status = store.replica.status()
+            with contextlib.suppress(ReplicaFenced):
+                with store.transaction():
+                    queue.put(b"%d" % number)
+                    store.queue("copy").put(b"%d" % number)
+                log.append(b"%d" % number)
+                status = store.replica.status()
             print(number, status.moment or "-", status.role, flush=True)
             number += 1
