@@ -86,10 +86,8 @@ class Replica:
         background = shared.background.enabled
         self.url = bucket.url
         self._bucket = CountedBucket(bucket)
-        self._source = source
-        self._clock = clock
+        self._source, self._clock, self._files = source, clock, files
         self._background = background
-        self._files = files
         self._file = path / REPLICA_FILE
         store, instance, self._known_epoch = _read_ids(files, self._file)
         self._store, self._instance = store, instance
@@ -133,11 +131,7 @@ class Replica:
         """Whether the last round failed: then the next one is not begun before it is due."""
         self._is_woken = False
         """Whether the thread was woken for calls that wait, and has not begun a round since."""
-        self._confirm_seconds: Histogram | None = None
-        if confirm == "replica":
-            self._confirm_seconds = shared.metrics.histogram(
-                "holdfast_replica_confirm_seconds", "Time that calls waited for the bucket."
-            )
+        self._confirm_seconds = _confirm_seconds(shared.metrics) if confirm == "replica" else None
         self._claim_error: str | None = None
         """Why the last renewal failed; None if it did not."""
         self._cleaning_error: str | None = None
@@ -430,7 +424,7 @@ class Replica:
             found.append(self._asked.get(timeout=due_in) if due_in != 0.0 else self._asked.get_nowait())
             while True:
                 found.append(self._asked.get_nowait())
-        self._is_woken = False  # whoever waits from here on wakes it again, and others are in the round that begins
+        self._is_woken = False  # who waits from here on wakes it again, and others are in the round that begins
         return [one for one in found if one is not None]
 
     def _ship_last(self) -> None:
@@ -501,6 +495,10 @@ class Replica:
         if now >= self._sampled_until:  # one look for all gauges of a scrape
             self._sampled, self._sampled_until = self.status(), now + _SAMPLE_S
         return read(self._sampled)
+
+
+def _confirm_seconds(metrics: Registry) -> Histogram:
+    return metrics.histogram("holdfast_replica_confirm_seconds", "Time that calls waited for the bucket.")
 
 
 def _answered(answer: "SimpleQueue[Exception | None]", thread: threading.Thread) -> Exception | None:
