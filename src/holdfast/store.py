@@ -142,10 +142,11 @@ class Store:
     Files: `LOCK`, `logs/`, `journals/`, `state/`, `tables/`, `table-state/`, `transactions/`, `incoming/` and others.
     Threads: all methods may be called from any. A writable store stays open until `close`, or the end of the process,
     even if nothing refers to it. Its registries own the open logs, queues and tables, and share one `StoreGuard`.
-    `queue_registry`, `ending` and `gate` are for the packages above.
+    `queue_registry`, `ending` and `gate`, where calls wait for the replica, are for the packages above.
     """
 
     _replica: "Replica | None" = None
+    _lock: Lock | None = None
 
     def __init__(
         self,
@@ -167,7 +168,7 @@ class Store:
         self._files: Files = files or SystemFiles.of_store(path)
         self._clock: Clock = clock or SystemClock()
         self._state = state
-        self._lock: Lock | None = None
+        self.gate = ConfirmGate(self._clock)
         self._guard = StoreGuard(path)
         self._layout = StoreLayout(self._files, path, read_only=read_only)
         self._background = StoreBackground(self._tasks, self._named, enabled=background)
@@ -177,8 +178,6 @@ class Store:
             self._files, self._clock, path, self._shortenable_queues, self.metrics, self._wake_reserve, self.open_logs
         )
         self._retention = BackgroundRetention(self._clock, self.open_logs, self.open_queues)
-        self.gate = ConfirmGate(self._clock)
-        """Where calls wait for the replica."""
         shared = self._shared = StoreContext(
             path,
             read_only,
@@ -211,16 +210,7 @@ class Store:
             background=background,
             free_space=self._reserve.release_last,
         )
-        self._transactions = TransactionCoordinator(
-            self._clock,
-            path,
-            self._tables,
-            self._logs.open,
-            self.find_queue,
-            self.open_queues,
-            self._guard,
-            shared.gate,
-        )
+        self._transactions = TransactionCoordinator(shared, self._tables, self._logs, self.find_queue, self.open_queues)
         self.queue_registry = QueueRegistry(
             shared,
             self._logs,

@@ -11,12 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from holdfast.base.clock import Clock
-from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.critical_section import Condition
 from holdfast.base.errors import (
     HoldfastError,
@@ -32,9 +29,10 @@ from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Roll
 from holdfast.log.record import Message
 from holdfast.log.settings import LogSettings
+from holdfast.log_registry import LogRegistry
 from holdfast.queue import Queue
 from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
-from holdfast.store_guard import StoreGuard
+from holdfast.store_context import StoreContext
 from holdfast.table_registry import TableRegistry
 
 if TYPE_CHECKING:
@@ -185,26 +183,23 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        clock: Clock,
-        path: Path,
+        shared: StoreContext,
         tables: TableRegistry,
-        open_log: Callable[[str, Path, LogSettings], Log],
+        logs: LogRegistry,
         open_queue: Callable[[str], Queue | None],
         open_queues: Callable[[], list[Queue]],
-        guard: StoreGuard,
-        gate: ConfirmGate,
     ) -> None:
-        self._clock = clock
-        self.gate = gate
+        self._clock = shared.clock
+        self.gate = shared.gate
         """Where the end of a transaction waits for the replica."""
-        self.path = path
+        self.path = shared.path
         self._tables = tables
         self._versions: HybridLogicalClock = tables.versions
-        self._open_log = open_log
+        self._open_log = logs.open
         self.open_queue = open_queue
         """Opens a queue by its name; returns None if there is none. For a transaction that is finished later."""
         self._open_queues = open_queues
-        self._guard = guard
+        self._guard = shared.guard
         """Its lock is taken before `_finishing`: a queue may have to be opened."""
         self._log: Log | None = None
         self._grown = 0

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Flush, InvalidArgument, NotConfirmed, ReplicaFenced, Store
+from holdfast.amqp.settings import load
 from holdfast.base.bucket import Bucket
 from holdfast.base.clock import SystemClock
 from holdfast.base.confirm_gate import ConfirmGate
@@ -225,6 +226,19 @@ def test_a_gate_that_only_checks_refuses_before_anything_is_written(simulated: S
 def test_settings_that_cannot_be_are_refused(simulated: Simulated, settings: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         simulated.open(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"HOLDFAST_CONFIRM": "replica"}, "no replica is set"),
+        ({"HOLDFAST_CONFIRM": "soon"}, "must be local or replica"),
+        ({"HOLDFAST_CONFIRM_TIMEOUT": "-1"}, "must not be negative"),
+    ],
+)
+def test_settings_of_a_server_that_cannot_be_are_refused(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        load(None, settings, {})
 
 
 def test_small_changes_are_in_the_manifest_and_become_objects_of_their_own_later(simulated: Simulated) -> None:

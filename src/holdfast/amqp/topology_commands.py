@@ -172,7 +172,7 @@ class TopologyCommands:
 
     def _answer_safely(self, broker_queue: BrokerQueue, answer: m.Method) -> None:
         """Sync the queue on this thread, which blocks the event loop meanwhile; then send the answer."""
-        broker_queue.queue.sync_here()
+        broker_queue.queue.history.sync()
         self._send(answer)
 
 

@@ -22,7 +22,7 @@ _LONG_S = 5.0
 
 
 class Waiter:
-    """A call that waits for its confirmation. Whoever takes the only item of `_due` answers it, so it is answered once.
+    """A call that waits for its confirmation, which is given once: by the thread that takes the only item of `_due`.
 
     Nothing in it is locked: a signal handler may cut off the thread that waits at any instruction.
     """

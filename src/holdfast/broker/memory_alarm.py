@@ -41,7 +41,7 @@ ALARMS = {
     "disk": "low on disk",
     "replica": "the replica does not confirm what was published",
 }
-"""The alarms that block publishers, and what these are told."""
+"""The alarms that block publishers, and the reason that they are sent."""
 _REPLICA_PATIENCE_S = 3.0
 """So long publishers wait for the replica before others are blocked."""
 

@@ -12,6 +12,13 @@ class QueueHistory:
     def __init__(self, core: QueueCore) -> None:
         self._core = core
 
+    def sync(self) -> None:
+        """Return when all messages and events so far are on disk. It waits for no replica: see `Queue.sync`."""
+        core = self._core
+        core.check_writable()
+        core.log.appender.sync()
+        core.make_durable()
+
     def has_events_before(self, moment: int) -> bool:
         """Return whether `retire` may find events to drop. Cheap: it reads no file and takes no lock."""
         core = self._core

@@ -462,14 +462,8 @@ class Queue:
 
         If the store was opened with `confirm="replica"`: when they are in the bucket.
         """
-        self.sync_here()
+        self.history.sync()
         self.log.gate.confirm()
-
-    def sync_here(self) -> None:
-        """As `sync`, and wait for no replica: for threads that must not wait for a bucket."""
-        self._core.check_writable()
-        self.log.appender.sync()
-        self._core.make_durable()
 
     def checkpoint(self) -> None:
         """Save the state, so that the next opening replays less of the journal."""

@@ -84,10 +84,8 @@ class Replica:
         background = shared.background.enabled
         self.url = bucket.url
         self._bucket = CountedBucket(bucket)
-        self._source = source
-        self._clock = clock
+        self._source, self._clock, self._files = source, clock, files
         self._background = background
-        self._files = files
         self._path = path
         self._ids_guard = threading.Lock()
         self._ids = own_ids(files, path)
@@ -138,11 +136,7 @@ class Replica:
         """Whether the last round failed: then the next one is not begun before it is due."""
         self._is_woken = False
         """Whether the thread was woken for calls that wait, and has not begun a round since."""
-        self._confirm_seconds: Histogram | None = None
-        if confirm == "replica":
-            self._confirm_seconds = shared.metrics.histogram(
-                "holdfast_replica_confirm_seconds", "Time that calls waited for the bucket."
-            )
+        self._confirm_seconds = _confirm_seconds(shared.metrics) if confirm == "replica" else None
         self._sampled, self._sampled_until = self.status(), float("-inf")
         self._register(shared.metrics)
 
@@ -483,7 +477,7 @@ class Replica:
             found.append(self._asked.get(timeout=due_in) if due_in != 0.0 else self._asked.get_nowait())
             while True:
                 found.append(self._asked.get_nowait())
-        self._is_woken = False  # whoever waits from here on wakes it again, and others are in the round that begins
+        self._is_woken = False  # who waits from here on wakes it again, and others are in the round that begins
         return [one for one in found if one is not None]
 
     def _ship_last(self) -> None:
@@ -593,6 +587,10 @@ class Replica:
 
 def _has(role: str, status: ReplicaStatus) -> float:
     return float(status.role == role)
+
+
+def _confirm_seconds(metrics: Registry) -> Histogram:
+    return metrics.histogram("holdfast_replica_confirm_seconds", "Time that calls waited for the bucket.")
 
 
 def _answered(answer: "SimpleQueue[Exception | None]", thread: threading.Thread) -> Exception | None:

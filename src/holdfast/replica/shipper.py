@@ -218,7 +218,7 @@ class Shipper:
                     key = (known.folder, known.id, segment.id)
                     self._spilled.add(known.folder)
                     self._uploaded[key] = segment.parts[:-1]
-                    name = known.key(segment, last._replace(epoch=self._ownership.epoch))
+                    name = known.key(segment, Part(last.start, last.stop, 0, self._ownership.epoch))
                     yield _Upload(name, key, None, last.start, last.stop, last.inline)
 
     def _shipped_parts(self, log: LogCut) -> dict[str, tuple[Part, ...]]:

@@ -114,6 +114,8 @@ class ReplicaSource:
         self._open: dict[str, Log] = {}
         """The logs that were open at the last cut or look, by folder."""
         self._names_from = len(str(self._path)) + 1
+        self._listed: list[str] = []
+        """The folders of all logs at the last cut."""
         self._seen: object = None
         """What `has_news` compares: folders, how often logs were opened, and files that are of no log."""
         self.looked_at = 0, 0.0
@@ -150,7 +152,7 @@ class ReplicaSource:
             return self._take(known)
 
     def _take(self, known: Mapping[str, LogEntry]) -> Cut:
-        for folder in self._folders():
+        for folder in self._listed or self._folders():
             if folder not in self._open:
                 with contextlib.suppress(OSError):  # without the guard, because that may read much: it may be deleted
                     self._read_closed(folder)
@@ -170,7 +172,8 @@ class ReplicaSource:
                 snapshots, _ = snapshot_logs(list(self._open.values()))
                 with self._unpinned_after_error(snapshots):
                     is_open = {self._name(one.log.folder) for one in snapshots}
-                    closed = [self._read_closed(folder) for folder in self._folders() if folder not in is_open]
+                    self._listed = self._folders()
+                    closed = [self._read_closed(folder) for folder in self._listed if folder not in is_open]
         cut.logs = [one for one in closed if one is not None]
         cut.logs += self._settle(snapshots, known)
         cut.logs.sort(key=lambda one: one.folder)
