@@ -28,6 +28,8 @@ _HEAVY_PATHS = (
     "cli/test_demo.py",
     "cli/test_pipeline.py",
     "replica/test_buckets.py",
+    "replica/test_failover_clients.py",
+    "replica/test_failover_real.py",
     "replica/test_real.py",
     "replica/test_served.py",
     "spark/test_demo.py",

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.base.files import SystemFiles
 from holdfast.replica import open_bucket, verify_replica
 from holdfast.replica.owner import read_owner
 from tests.tiers import rounds
@@ -112,7 +113,10 @@ def test_a_standby_takes_over_from_an_owner_that_ends(
     players.append(standby)
     await_yielding(url)
     time.sleep(0.05 * (round_ % 20))  # at another moment of its round
-    owner.process.send_signal(signal.SIGKILL if end == "kill" else signal.SIGSTOP)
+    if end == "kill":
+        owner.process.kill()
+    else:
+        pause(owner, tmp_path / "replica" / ".lock")
     opened = standby.await_said(lambda line: line["kind"] == "opened", "the owner")
     for _ in range(20):
         standby.await_said(lambda line: line["kind"] == "confirmed", "confirming")
@@ -126,6 +130,17 @@ def test_a_standby_takes_over_from_an_owner_that_ends(
     for one in players:
         one.end()
     assert verify_replica(url).ok
+
+
+def pause(owner: Player, lock: Path) -> None:
+    """Stop the process, but not while it holds the lock of a replica in a folder: nobody could take that over."""
+    while True:
+        owner.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.05)
+        if not lock.exists() or not SystemFiles().is_locked(lock):
+            return
+        owner.process.send_signal(signal.SIGCONT)
+        time.sleep(0.05)
 
 
 def check(owner: Player, standby: Player, found: set[str]) -> None:
