@@ -27,6 +27,7 @@ from holdfast.base.files import SystemFiles
 from holdfast.base.paths import local_path
 from holdfast.base.units import format_duration, format_size, plural
 from holdfast.log.layout import HEADER_SIZE, parse_segment_header
+from holdfast.log.remote_segments import REMOTE
 from holdfast.log.segment_files import list_segments
 from holdfast.queue_deletion import STAGING
 from holdfast.running_server import RunningServer, server_of
@@ -341,7 +342,8 @@ def _state(folder: Path, families: Sequence[str]) -> Check:
 
 def _damage(data: Path) -> Check:
     size = sum(path.stat().st_size for folder in _some_logs(data) for path in folder.rglob("*.data"))
-    found = verify_store(data, quick=size > READ_WHOLE)
+    is_tiered = any((folder / REMOTE).exists() for folder in _some_logs(data))  # the rest would have to be fetched
+    found = verify_store(data, quick=size > READ_WHOLE or is_tiered)
     if not found.ok:
         first = found.problems[0]
         more = f", and {len(found.problems) - 1} more" if len(found.problems) > 1 else ""

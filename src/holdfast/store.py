@@ -178,22 +178,7 @@ class Store:
             self._files, self._clock, path, self._shortenable_queues, self.metrics, self._wake_reserve, self.open_logs
         )
         self._retention = BackgroundRetention(self._clock, self.open_logs, self.open_queues)
-        shared = self._shared = StoreContext(
-            path,
-            read_only,
-            self._files,
-            self._clock,
-            self.metrics,
-            self._guard,
-            self._layout,
-            self._background,
-            self._reserve,
-            self.gate,
-            reading_parts(self._files, path)
-            if read_only
-            else store_parts(self._files, path, remote_cache, self._bucket_of_replica),
-            local_retention,
-        )
+        shared = self._shared = self._make_context(local_retention, remote_cache)
         self._logs = LogRegistry(
             shared,
             resume_adoption=self._ingester.resume,
@@ -223,6 +208,26 @@ class Store:
         )
         self.ending = StoreEnding(path, self._close_at_exit, self._close_discarding, self._detach_after_fork)
         self._open()
+
+    def _make_context(self, local_retention: Retention | None, remote_cache: int | None) -> StoreContext:
+        if self.read_only:
+            parts = reading_parts(self._files, self.path)
+        else:
+            parts = store_parts(self._files, self.path, remote_cache, self._bucket_of_replica)
+        return StoreContext(
+            self.path,
+            self.read_only,
+            self._files,
+            self._clock,
+            self.metrics,
+            self._guard,
+            self._layout,
+            self._background,
+            self._reserve,
+            self.gate,
+            parts,
+            local_retention,
+        )
 
     def _open(self) -> None:
         note_for_fork(self.ending)

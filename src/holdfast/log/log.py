@@ -187,9 +187,12 @@ class Log:
         Under `Flush.sync()` it is on disk when this returns and, if the store was opened with `confirm="replica"`, in
         the bucket.
         """
-        self.gate.check()
+        is_on = self.gate.is_on
+        if is_on:
+            self.gate.check()
         sequence = self.appender.append(payload, key, headers)
-        self.gate.confirm()
+        if is_on:
+            self.gate.confirm()
         return sequence
 
     def append_many(self, messages: Iterable[bytes | Message]) -> range:

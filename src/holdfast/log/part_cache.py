@@ -32,7 +32,7 @@ _WAITS_MAX = 600
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A part in the cache, or on its way there."""
+    """A part in the cache, or one that is being fetched."""
 
     path: Path
     size: int
@@ -116,7 +116,7 @@ class PartCache:
                     self.hits += 1
                     self._entries.move_to_end(address)
                     return entry
-                if entry is None and (self._has_room(part.size) or waits >= _WAITS_MAX):
+                if entry is None and (self._makes_space(part.size) or waits >= _WAITS_MAX):
                     break
                 self._changed.wait(_WAIT_S)
                 waits += 1
@@ -145,7 +145,7 @@ class PartCache:
             if not entry.pins:
                 self._changed.notify_all()
 
-    def _has_room(self, size: int) -> bool:
+    def _makes_space(self, size: int) -> bool:
         """Delete parts that nobody reads until so many bytes fit; return whether they do. Called with `_guard` held."""
         if self._fetching >= _FETCHES_MAX:
             return False

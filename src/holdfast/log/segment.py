@@ -299,7 +299,7 @@ class Segment:
     def _walk_part(
         self, source: RemoteSource, part: RemotePart, begin: Checkpoint, end: int | None
     ) -> list[BlockHeader | Damage] | Corrupt:
-        begin = begin._replace(offset=max(begin.offset, HEADER_SIZE))
+        begin = Checkpoint(begin.sequence, max(begin.offset, HEADER_SIZE), begin.timestamp)
         try:
             with source.pinned(part) as memory:
                 return list(walk(memory, str(self.path), begin, part.stop, self.segment_id, end))

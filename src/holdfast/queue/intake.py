@@ -91,7 +91,8 @@ class Intake:
         ids: Sequence[int]
         if self._join is not None and self._join(messages):
             return [PENDING_ID] * len(messages), 0
-        if self._confirms:
+        confirms = self._confirms and self._log.gate.is_on
+        if confirms:
             self._log.gate.check()
         if self._unbounded and (set(map(type, messages)) <= {bytes} or not any(map(_has_dedup, messages))):
             pending_block, first, count = self._log.gather(*check_batch(messages, lambda one: _columns(one, now)))
@@ -105,7 +106,7 @@ class Intake:
             self._schedule_expiries(messages, now)
         if self._limit.drops_excess:
             self._limit.enforce()
-        if self._confirms:  # also if all were duplicates: the first message of an id may not be in the bucket yet
+        if confirms:  # also if all were duplicates: the first message of an id may not be in the bucket yet
             self._log.gate.confirm()
         return ids, len(messages) - count
 

@@ -177,7 +177,7 @@ class QueueCore:
 
     def change(self, now: int | None = None) -> "Turn":
         """As `turn`, for a change that a caller asks for. Also raises `ReadOnly`, and `ReplicaFenced`."""
-        if self.journal.durable:
+        if self.journal.durable and self.log.gate.is_on:
             self.log.gate.check()
         return Turn(self, self.now() if now is None else now, writes=True)
 
@@ -319,7 +319,7 @@ class QueueCore:
 
         Under a weaker flush mode a call does not promise that they are on disk either, and this returns at once.
         """
-        if self.journal.durable:
+        if self.journal.durable and self.log.gate.is_on:
             self.log.gate.confirm()
 
     def make_durable(self) -> None:

@@ -134,10 +134,11 @@ class CommitPipeline:
 
     def commit(self, attempt: Attempt) -> list[Outcome]:
         """Stage a request with `attempt`, which may be called several times, and commit it; return the outcomes."""
-        if self._durable:
+        confirms = self._durable and self.log.gate.is_on
+        if confirms:
             self.log.gate.check()
         outcomes = self._commit(attempt)
-        if self._durable and not all(isinstance(one, HoldfastError) for one in outcomes):
+        if confirms and not all(isinstance(one, HoldfastError) for one in outcomes):
             self.log.gate.confirm()  # also if nothing was written: the state may be ahead of the replica
         return outcomes
 
