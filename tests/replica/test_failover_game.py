@@ -54,7 +54,8 @@ class Machine:
                 self._game.note(f"{self._path} ends: {type(error).__name__} {error}")
                 self._end(killed=isinstance(error, _Killed))
                 if isinstance(error, ReplicaFenced) and "keeps it" in str(error):  # the operator moves the folder away
-                    self._files = SimFiles(100 * self._number + self._life)
+                    # Another seed than that of any machine: it decides the ids, which must differ.
+                    self._files = SimFiles(1000 * (self._number + 1) + self._life)
             self._rest(self._world.random.uniform(0.5, 80))
 
     def _serve_or_follow(self) -> None:

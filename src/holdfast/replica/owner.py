@@ -147,6 +147,8 @@ class Ownership:
         """Whether this process may confirm only while its claim is valid."""
         self.deposed = False
         """Whether this process was asked to hand over: it confirms nothing more, ships what it has, and releases."""
+        self.is_checked = True
+        """Whether the store is known to have what the owner before has shipped; not set by a claim on another's."""
         self._has_standby = has_standby
         self._note_bound = note_bound
         self.epoch = 0
@@ -165,14 +167,20 @@ class Ownership:
         self._renewed_at = float("-inf")
         self._guard = threading.Lock()
 
-    def claim(self, *, is_stopped: Callable[[], bool] = lambda: False) -> OwnerRecord | None:
+    def claim(
+        self, *, is_stopped: Callable[[], bool] = lambda: False, check: Callable[[], None] = lambda: None
+    ) -> OwnerRecord | None:
         """Take the next epoch; return the record of the owner before, None if there was none.
+
+        `check` is called before it is taken from an owner that has not released it. If that was another folder, nothing
+        may be confirmed until `is_checked` is set: the caller must see that the store has what that owner has shipped.
 
         If another owner has not released the replica, this waits until it has not renewed for its ttl. It raises
         `ReplicaFenced` as soon as the owner does renew, or once `is_stopped`; `ReplicaError` if the replica is that of
         another store; and `ReplicaUnavailable`.
         """
         seen, seen_at = "", 0.0
+        has_checked = False
         before: OwnerRecord | None = None
         while True:
             with self._guard:
@@ -192,14 +200,18 @@ class Ownership:
                 if not seen:
                     seen, seen_at = etag, now
                 left = seen_at + found.ttl + margin_of(found.ttl) - now
-                if left <= 0:
+                if left <= 0 and has_checked:
                     logger.warning("replica taken over: url=%s epoch=%d", self._bucket.url, found.epoch + 1)
                     if self._try(found, etag):
                         return found
                     raise self._refused(found, "another process has taken it first")
                 if is_stopped():
                     raise self._refused(found, "it may still be running")
-            self._clock.sleep(min(poll_of(found.ttl), max(left, 0.01)))
+            if left <= 0:
+                check()
+                has_checked = True
+            else:
+                self._clock.sleep(min(poll_of(found.ttl), max(left, 0.01)))
 
     def take_over(self, found: OwnerRecord, etag: str) -> bool:
         """Take the next epoch from this owner, as a standby; return whether that succeeded.
@@ -216,7 +228,7 @@ class Ownership:
     @property
     def may_confirm(self) -> bool:
         """Whether this process may confirm messages now. Takes no lock, and asks nobody."""
-        if self.role == "fenced" or self.deposed:
+        if self.role == "fenced" or self.deposed or not self.is_checked:
             return False
         return not self.bound or (self.role == "owner" and self._clock.monotonic() < self.valid_until)
 
@@ -227,6 +239,12 @@ class Ownership:
                 raise self._lost()
             if self.deposed:
                 raise ReplicaFenced(f"{self._bucket.url}: this process hands the replica over to a standby")
+            if not self.is_checked:
+                raise ReplicaFenced(
+                    f"{self._bucket.url}: this process has taken the replica from another one, and has not seen yet "
+                    "whether the store has all that was shipped: nothing is confirmed before. Check the network to the "
+                    "bucket"
+                )
             raise ReplicaFenced(
                 f"{self._bucket.url}: the claim of this process is not renewed, so a standby may have taken over: "
                 "nothing is confirmed until it is renewed. Check the network to the bucket"
@@ -313,7 +331,10 @@ class Ownership:
 
     def _may_take(self, found: OwnerRecord) -> bool:
         """Return whether the owner has ended: this process has the lock of the folder that it shipped."""
-        return found.released or (found.instance == self._who.instance and found.place == self._who.place)
+        return found.released or self._is_ours(found)
+
+    def _is_ours(self, found: OwnerRecord) -> bool:
+        return found.instance == self._who.instance and found.place == self._who.place
 
     def _try(self, found: OwnerRecord | None, etag: str) -> bool:
         who, now = self._who, self._clock.monotonic()
@@ -338,6 +359,8 @@ class Ownership:
         ):  # if the answer is lost, this is when the claim began: at the first try, at the earliest
             self._renewed_at = now
         self._record = record
+        if found is not None and not self._is_ours(found):
+            self.is_checked = False
         content = record.encode()
         done = (
             self._bucket.put_if_absent(OWNER, content)

@@ -95,7 +95,8 @@ class Replica:
             identity_of(files, path, self._ids),
             ttl=ttl,
             bound=self._ids.yields,
-            has_standby=StandbyWatch(self._bucket, clock).look,
+            # Who waits for the bucket confirms nothing without a valid claim: any standby may take over at its end.
+            has_standby=StandbyWatch(self._bucket, clock).look if confirm == "local" else lambda: True,
             note_bound=self._note_bound,
         )
         self._collector = Collector(
@@ -309,13 +310,14 @@ class Replica:
         # slow, and then find out that it lacks what is there.
         before = self._last_manifest()
         self._check(before)
-        self._ownership.claim(is_stopped=self._stopping.is_set)
+        self._ownership.claim(is_stopped=self._stopping.is_set, check=lambda: self._check(self._last_manifest()))
         last = self._last_manifest()
         if before is None or (last is not None and last.moment != before.moment):
             self._check(last)
         if self._ids.epoch != self._ownership.epoch:  # before anything of this epoch is shipped
             self._save_ids(epoch=self._ownership.epoch)
         self._shipper.resume(last)
+        self._ownership.is_checked = True
         self._resumed = True
 
     def _check(self, last: Manifest | None) -> None:
