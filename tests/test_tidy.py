@@ -134,12 +134,6 @@ def test_groups_of_tests_stay_together_where_tests_are_distributed(request: pyte
 
 PRIVATE_IN_TESTS = 29
 """How many private names of the package tests may use, in the helper module `internals` of each package of tests."""
-KNOWN_IN_TESTS = {
-    "tests.replica.test_buckets": ["_RETRY_S"],
-    "tests.replica.test_real": ["_bucket"],
-    "tests.replica.test_two_owners": ["_MARGIN_S"],
-}
-"""Private names that other modules of tests use. Take one out when it is gone; add none."""
 FOREIGN = {"_consumer", "_transport"}
 """Attributes of pika and Celery that tests use. Modules of the package have some of the same names."""
 
@@ -166,7 +160,7 @@ def test_tests_use_few_private_names_of_the_package_and_in_one_module_each() -> 
         if (names := {name for _, name in uses}) - FOREIGN
     }
     outside = {module: names for module, names in found.items() if not module.endswith(".internals")}
-    assert outside == KNOWN_IN_TESTS, "use public names, or a function of `internals` of that package of tests"
+    assert outside == {}, "use public names, or a function of `internals` of that package of tests"
     assert sum(map(len, found.values())) <= PRIVATE_IN_TESTS, found
 
 

@@ -154,7 +154,7 @@ def test_a_conditional_write_is_sent_to_google(monkeypatch: pytest.MonkeyPatch) 
     account = {"private_key": "x", "private_key_id": "x", "client_email": "x", "disable_oauth": True}
     account["gcs_base_url"] = "https://127.0.0.1:9"
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(account))
-    monkeypatch.setattr("holdfast.replica.bucket._RETRY_S", 0)
+    monkeypatch.setattr("holdfast.replica.bucket.RETRY_S", 0)
     with pytest.raises(ReplicaUnavailable):
         open_bucket("gs://bucket/prefix").compare_and_swap("owner.json", b"x", "17")
 

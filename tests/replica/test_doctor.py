@@ -48,8 +48,8 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     pytest.importorskip("obstore")
-    monkeypatch.setattr("holdfast.replica.bucket._ANSWER_S", 2)
-    monkeypatch.setattr("holdfast.replica.bucket._RETRY_S", 0.1)
+    monkeypatch.setattr("holdfast.replica.bucket.ANSWER_S", 2)
+    monkeypatch.setattr("holdfast.replica.bucket.RETRY_S", 0.1)
     with running_s3() as server:
         for name, value in (("ACCESS_KEY_ID", "key"), ("SECRET_ACCESS_KEY", "secret"), ("REGION", "us-east-1")):
             monkeypatch.setenv(f"AWS_{name}", value)
@@ -146,7 +146,7 @@ def test_an_endpoint_without_tls_beyond_this_machine_is_flagged(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert states(check_replica("s3://tests/x", tmp_path))["transport"] == "ok"
-    monkeypatch.setattr("holdfast.replica.bucket._CONNECT_S", 1)
+    monkeypatch.setattr("holdfast.replica.bucket.CONNECT_S", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:hidden-secret@storage.invalid:9000")
     check = found(check_replica("s3://tests/x", tmp_path))["replica transport"]
     assert check.state == "warn"

@@ -37,9 +37,9 @@ SAID = {
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     pytest.importorskip("obstore")
-    monkeypatch.setattr("holdfast.replica.bucket._ANSWER_S", 1)
-    monkeypatch.setattr("holdfast.replica.bucket._RETRY_S", 0.1)
-    monkeypatch.setattr("holdfast.replica.replica._BACKOFF_S", 1.0)
+    monkeypatch.setattr("holdfast.replica.bucket.ANSWER_S", 1)
+    monkeypatch.setattr("holdfast.replica.bucket.RETRY_S", 0.1)
+    monkeypatch.setattr("holdfast.replica.replica.BACKOFF_S", 1.0)
     with running_s3() as server:
         for name, value in (("ACCESS_KEY_ID", "key"), ("SECRET_ACCESS_KEY", "secret"), ("REGION", "us-east-1")):
             monkeypatch.setenv(f"AWS_{name}", value)

@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import Flush, ReplicaError, ReplicaFenced
 from holdfast.replica import find_moments, restore, verify_replica
+from holdfast.replica.bucket import ObjectStorageBucket
 from tests.replica.seaweed import Seaweed
 
 pytestmark = pytest.mark.xdist_group("seaweed")  # one server for all
@@ -142,7 +143,7 @@ def test_a_server_that_is_gone_for_a_while_loses_nothing(
     with holdfast.open(tmp_path / "data", replica=url) as store:
         store.queue("work").put(b"before")
         store.replica.ship()
-        monkeypatch.setattr(type(store.replica._bucket._bucket), "put", unavailable)
+        monkeypatch.setattr(ObjectStorageBucket, "put", unavailable)
         store.queue("work").put(b"meanwhile")
         with pytest.raises(ReplicaError, match="not available"):
             store.replica.ship()

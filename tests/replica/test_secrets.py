@@ -38,9 +38,9 @@ SECRETS = (*MARKS.values(), *(quote(one, safe="") for one in MARKS.values()), US
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     """A server, and marked credentials for it in the environment, also in the endpoint."""
     pytest.importorskip("obstore")
-    monkeypatch.setattr("holdfast.replica.bucket._ANSWER_S", 1)
-    monkeypatch.setattr("holdfast.replica.bucket._RETRY_S", 0.1)
-    monkeypatch.setattr("holdfast.replica.replica._BACKOFF_S", 1.0)
+    monkeypatch.setattr("holdfast.replica.bucket.ANSWER_S", 1)
+    monkeypatch.setattr("holdfast.replica.bucket.RETRY_S", 0.1)
+    monkeypatch.setattr("holdfast.replica.replica.BACKOFF_S", 1.0)
     with running_s3() as server:
         for name, value in MARKS.items():
             monkeypatch.setenv(name, value)

@@ -128,7 +128,7 @@ def test_no_owner_confirms_once_another_has_the_replica(part: int) -> None:
 
 
 def test_the_game_finds_an_owner_that_trusts_its_claim_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.replica.owner._MARGIN_S", -4.0)
+    monkeypatch.setattr("holdfast.replica.owner.MARGIN_S", -4.0)
     with pytest.raises(AssertionError, match="confirms at"):
         for seed in range(200):
             Game(seed).play()

@@ -59,8 +59,8 @@ class Shipped:
 
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shipped]:
-    monkeypatch.setattr("holdfast.replica.alarms._FAILING_S", 0.5)
-    monkeypatch.setattr("holdfast.replica.alarms._CALM_S", 0.5)
+    monkeypatch.setattr("holdfast.replica.alarms.FAILING_S", 0.5)
+    monkeypatch.setattr("holdfast.replica.alarms.CALM_S", 0.5)
     with Served(tmp_path / "data", replica_lag_limit=0.5, history_interval=0) as served:
         yield Shipped(served, tmp_path / "replica")
 

@@ -101,11 +101,7 @@ class Log:
         parts: PartSource | None = None,
         local_retention: Retention | None = None,
     ) -> None:
-        """Open the log.
-
-        With `confirms` its own calls wait at the gate of the store; else who uses it does. Segments in the bucket of
-        the replica are read with `parts`; `local_retention` is what the settings or the store say.
-        """
+        """Open the log. With `confirms` its own calls wait at the gate of the store; else who uses it does."""
         self.name = name
         self.folder = folder
         self.id = log_id

@@ -42,7 +42,8 @@ class Intake:
         self._log = core.log
         self._waiters = core.waiters
         self._pending = PendingIds.of(core.log)
-        self._append = core.log.append
+        self._gate = core.log.gate
+        self._append, self._append_at_once = core.log.append, core.log.appender.append
         self._join: Callable[[list[bytes | Message]], bool] | None = None
         """Offers messages to a transaction, if there was one in this process."""
         self._confirms = core.journal.durable
@@ -74,7 +75,7 @@ class Intake:
             and dedup is None
             and self._unbounded
         ):
-            sequence = self._append(payload)
+            sequence = self._append(payload) if self._gate.is_on else self._append_at_once(payload)
             if self._waiters.line or self._waiters.listeners or self._log.recent.is_shared:
                 self._log.notify_readers()
             return sequence
@@ -91,9 +92,9 @@ class Intake:
         ids: Sequence[int]
         if self._join is not None and self._join(messages):
             return [PENDING_ID] * len(messages), 0
-        confirms = self._confirms and self._log.gate.is_on
+        confirms = self._confirms and self._gate.is_on
         if confirms:
-            self._log.gate.check()
+            self._gate.check()
         if self._unbounded and (set(map(type, messages)) <= {bytes} or not any(map(_has_dedup, messages))):
             pending_block, first, count = self._log.gather(*check_batch(messages, lambda one: _columns(one, now)))
             if count:
@@ -107,7 +108,7 @@ class Intake:
         if self._limit.drops_excess:
             self._limit.enforce()
         if confirms:  # also if all were duplicates: the first message of an id may not be in the bucket yet
-            self._log.gate.confirm()
+            self._gate.confirm()
         return ids, len(messages) - count
 
     def join_transactions(self, join: Callable[[list[bytes | Message]], bool]) -> None:
@@ -116,7 +117,7 @@ class Intake:
         def append(payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
             return PENDING_ID if join([payload]) else self._log.append(payload, key, headers)
 
-        self._join, self._append = join, append
+        self._join, self._append, self._append_at_once = join, append, append
 
     def check_messages(self, messages: list[bytes | Message], staged: tuple[int, int] = (0, 0)) -> int:
         """Raise `InvalidArgument` or `QueueFull` as `put_many` would now; return the bytes of the payloads.

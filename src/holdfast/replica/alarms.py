@@ -12,9 +12,9 @@ __all__ = ["ALARMS", "AlarmKind", "ReplicaAlarm", "ReplicaAlarms"]
 AlarmKind = Literal["replica-fenced", "replica-failing", "replica-lag", "replica-lost"]
 ALARMS: tuple[AlarmKind, ...] = get_args(AlarmKind)
 """The most serious first."""
-_FAILING_S = 30.0
+FAILING_S = 30.0
 """Errors that pass sooner raise no alarm: object storage asks for patience now and then."""
-_CALM_S = 15.0
+CALM_S = 15.0
 """How long no attempt may have failed before the alarm ends: the first one that succeeds may be the only one."""
 _LOST_S = 3600.0
 """How long the loss of records is an alarm. Nobody can undo it; the counter stays."""
@@ -70,7 +70,7 @@ class ReplicaAlarms:
     def _is_failing(self, status: ReplicaStatus, now: float) -> bool:
         if status.error is None:
             self._calm_from = now if self._calm_from is None else self._calm_from
-            if now - self._calm_from >= _CALM_S or "replica-failing" not in self._since:
+            if now - self._calm_from >= CALM_S or "replica-failing" not in self._since:
                 self._failing_from = None
                 return False
             return True
@@ -79,7 +79,7 @@ class ReplicaAlarms:
         failing_for = now - self._failing_from
         if status.failing_since is not None:  # it may have begun before anybody looked
             failing_for = max(failing_for, (self._clock.time_ns() - status.failing_since) / 1e9)
-        return failing_for >= _FAILING_S or "replica-failing" in self._since
+        return failing_for >= FAILING_S or "replica-failing" in self._since
 
     def _is_behind(self, status: ReplicaStatus) -> bool:
         limit = self.lag_limit / 2 if "replica-lag" in self._since else self.lag_limit

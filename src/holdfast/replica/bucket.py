@@ -30,9 +30,9 @@ _REDIRECTED = "redirect without location"
 _CUT_OFF = re.compile(r"\bkind: (Connect|Request|Timeout|Interrupted|Decode)\b")
 """How the library describes requests without a whole answer."""
 _NO_ANSWER = ("error sending request", "timed out", "timeout", "connection", "dns error", "operation was canceled")
-_ANSWER_S = 30
-_RETRY_S = 10
-_CONNECT_S = 5
+ANSWER_S = 30
+RETRY_S = 10
+CONNECT_S = 5
 
 
 def is_replica_url(text: str) -> bool:
@@ -80,7 +80,7 @@ class ObjectStorageBucket:
         """Whether requests are sent without TLS."""
         self.host = "the storage's own"
         """The host of the endpoint."""
-        client: dict[str, Any] = {"timeout": f"{_ANSWER_S}s", "connect_timeout": f"{_CONNECT_S}s"}
+        client: dict[str, Any] = {"timeout": f"{ANSWER_S}s", "connect_timeout": f"{CONNECT_S}s"}
         endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
         if scheme == "s3" and endpoint.startswith("http://"):
             client["allow_http"] = True  # the endpoint's scheme is the user's choice
@@ -92,7 +92,7 @@ class ObjectStorageBucket:
             lambda: importlib.import_module("obstore.store").from_url(
                 self.url,
                 client_options=client,
-                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=_RETRY_S)},
+                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=RETRY_S)},
             ),
         )
 

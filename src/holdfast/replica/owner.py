@@ -30,7 +30,7 @@ OWNER = "owner.json"
 FORMAT = 1
 TTL_S = 15.0
 RENEW_S = 5.0
-_MARGIN_S = 1.0
+MARGIN_S = 1.0
 """The owner stops so much before its ttl is over, and others wait so much longer: clocks do not run equally fast. With
 another ttl, in proportion."""
 _POLL_S = 1.0
@@ -101,7 +101,7 @@ class OwnerRecord:
 
 def margin_of(ttl: float) -> float:
     """Return how much earlier an owner with this ttl stops, and how much longer others wait."""
-    return _MARGIN_S * min(1.0, ttl / TTL_S)
+    return MARGIN_S * min(1.0, ttl / TTL_S)
 
 
 def poll_of(ttl: float) -> float:

@@ -38,7 +38,7 @@ logger = logging.getLogger("holdfast.replica")
 _INTERVAL_S = 1.0
 _MUCH = 8 << 20
 """After a round that shipped so many bytes the next one begins at once."""
-_BACKOFF_S = 30.0
+BACKOFF_S = 30.0
 _CUTS = 10
 """How many cuts a round takes one after the other, if a queue or log is deleted between each cut and its upload."""
 _SAMPLE_S = 0.2
@@ -89,16 +89,8 @@ class Replica:
         self._path = path
         self._ids_guard = threading.Lock()
         self._ids = own_ids(files, path)
-        self._ownership = Ownership(
-            self._bucket,
-            clock,
-            identity_of(files, path, self._ids),
-            ttl=ttl,
-            bound=self._ids.yields,
-            # Who waits for the bucket confirms nothing without a valid claim: any standby may take over at its end.
-            has_standby=StandbyWatch(self._bucket, clock).look if confirm == "local" else lambda: True,
-            note_bound=self._note_bound,
-        )
+        self._confirm: Confirm = confirm
+        self._ownership = self._make_ownership(ttl)
         self._collector = Collector(
             self._bucket, clock, self._ownership, keep=keep, pending=self._pending, start=self._start
         )
@@ -131,7 +123,6 @@ class Replica:
         self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
         """Calls of `ship` that wait for a round of the thread; None wakes it."""
         self._gate = shared.gate
-        self._confirm: Confirm = confirm
         self._confirm_timeout = confirm_timeout
         self._is_failing = False
         """Whether the last round failed: then the next one is not begun before it is due."""
@@ -140,6 +131,19 @@ class Replica:
         self._confirm_seconds = _confirm_seconds(shared.metrics) if confirm == "replica" else None
         self._sampled, self._sampled_until = self.status(), float("-inf")
         self._register(shared.metrics)
+
+    def _make_ownership(self, ttl: float) -> Ownership:
+        watch = StandbyWatch(self._bucket, self._clock)
+        return Ownership(
+            self._bucket,
+            self._clock,
+            identity_of(self._files, self._path, self._ids),
+            ttl=ttl,
+            bound=self._ids.yields,
+            # Who waits for the bucket confirms nothing without a valid claim: any standby may take over at its end.
+            has_standby=watch.look if self._confirm == "local" else lambda: True,
+            note_bound=self._note_bound,
+        )
 
     @property
     def bucket(self) -> Bucket:
@@ -443,7 +447,7 @@ class Replica:
         if self._confirm == "replica":
             self._pause = min(self._pause, _PRESSED_S)
         self._due_at = self._clock.monotonic() + self._pause
-        self._pause = min(self._pause * 2, _BACKOFF_S)
+        self._pause = min(self._pause * 2, BACKOFF_S)
         return problem
 
     def _lost(self, problem: Exception) -> HoldfastError:
