@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes: without .
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/run.ready ## See it work: writers, workers and a server killed, dead letters, the page, a backup, and all of it in Spark
+demo: $(VENV)/run.ready ## See it work: writers, workers and a server killed, dead letters, the page, a backup, a lost machine, and all of it in Spark
 	@$(BIN)/holdfast demo
 
 test: $(VENV)/spark-classes.jsa ## Run every test, with seeded samples of the exhaustive sweeps

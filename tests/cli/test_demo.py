@@ -35,6 +35,9 @@ def test_the_demo_kills_a_writer_and_loses_nothing(holdfast: Terminal, tmp_path:
     kept_promises = [one["text"] for one in figures["promises"] if one["kept"]]
     assert "every payment confirmed over AMQP survived the kill" in kept_promises
     assert "the backup contains every payment and every customer" in kept_promises
+    # ... and a whole machine.
+    assert figures["failover_found"] >= figures["failover_confirmed"] > 0
+    assert "every message confirmed by the bucket is at the standby" in kept_promises
 
 
 def test_the_demo_kills_a_worker_and_neither_loses_nor_doubles_an_order(holdfast: Terminal, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as library
+from holdfast.replica import Standby
 from tests.cli.terminal import Terminal
 
 
@@ -28,6 +29,7 @@ def holdfast(tmp_path: Path) -> Terminal:
 def test_a_replica_is_listed_verified_and_restored(holdfast: Terminal, url: str) -> None:
     status = holdfast(f"replica status {url} --json").json
     assert (status["queues"], status["logs"], status["owner"]["released"]) == (1, 1, True)
+    assert status["standbys"] == []
     moments = [json.loads(line) for line in holdfast(f"replica moments {url} --json").lines]
     assert [one["epoch"] for one in moments] == [1] * len(moments)
     assert status["newest"] == moments[-1]
@@ -47,6 +49,15 @@ def test_an_earlier_moment_is_restored(holdfast: Terminal, url: str) -> None:
     assert restored.json["moment"] == moments[0]["moment"]
     assert not restored.json["is_newest"]
     assert holdfast(f"restore {url} --at 2020-01-01T00:00:00Z --data x").code == 1
+
+
+def test_standbys_are_listed_with_the_ids_that_promote_takes(holdfast: Terminal, url: str, tmp_path: Path) -> None:
+    with Standby(url, tmp_path / "warm") as standby:
+        standby.tick()
+        [found] = holdfast(f"replica status {url} --json").json["standbys"]
+        assert found["id"] in holdfast(f"replica status {url}").out
+        assert found["moment"] == standby.status().moment
+    assert holdfast(f"replica status {url} --json").json["standbys"] == []
 
 
 def test_for_people_it_says_what_is_there(holdfast: Terminal, url: str) -> None:

@@ -27,8 +27,8 @@ from holdfast.replica.owner import read_owner
 pytestmark = pytest.mark.slow
 _PATIENCE_S = 180.0
 _QUEUE = "orders"
-MODES = ["local"]
-"""`confirm="replica"`, where nothing that was confirmed may be lost, is a second one."""
+MODES = ["local", "replica"]
+"""With the second one, nothing that was confirmed may be lost."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -198,12 +198,13 @@ def test_clients_that_know_both_addresses_go_on_at_the_standby(
     mode: str, tmp_path: Path, servers: list[Server]
 ) -> None:
     url = (tmp_path / "replica").as_uri()
-    owner = Server(tmp_path, "first", url)
+    confirm = ("--set", f"confirm={mode}")
+    owner = Server(tmp_path, "first", url, *confirm)
     servers.append(owner)
     await_(lambda: owner.get("/health/ready")[0] == 200, "the owner serves")
     with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", owner.amqp))) as connection:
         connection.channel().queue_declare(_QUEUE, durable=True)
-    standby = Server(tmp_path, "second", url, "--standby")
+    standby = Server(tmp_path, "second", url, "--standby", *confirm)
     servers.append(standby)
     await_(lambda: standby.get("/health/standby")[0] == 200, "the standby is warm")
     code, said = standby.get("/health/ready")

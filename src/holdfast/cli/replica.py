@@ -25,6 +25,7 @@ from holdfast.replica.forget import forget
 from holdfast.replica.inspection import ReplicaOverview, find_moments, overview, verify_replica
 from holdfast.replica.owner import OwnerRecord
 from holdfast.replica.promotion import promote
+from holdfast.replica.standbys import StandbyRecord
 
 __all__ = ["replica_commands"]
 
@@ -47,11 +48,12 @@ _UrlArgument = Annotated[
 
 @replica_commands.command("status")
 def status(where: _UrlArgument, as_json: JsonOption = False) -> None:
-    """Show the owner, the epochs, the newest moment and the size of a replica."""
+    """Show the owner, the standbys, the epochs, the newest moment and the size of a replica."""
     found = overview(where)
     if as_json:
         owner = found.owner
         facts: dict[str, Any] = {**asdict(found), "oldest": _moment(found.oldest), "newest": _moment(found.newest)}
+        facts["standbys"] = [{**asdict(one), "time": iso_time(one.time)} for one in found.standbys]
         facts["owner"] = None if owner is None else {**asdict(owner), "time": iso_time(owner.time)}
         write_json(facts)
     else:
@@ -195,6 +197,7 @@ def _show_status(found: ReplicaOverview) -> None:
             {
                 "replica": safe_text(found.url),
                 "owner": safe_text(held),
+                "standbys": safe_text("; ".join(map(_standby, found.standbys)) or "none"),
                 "newest": f"{found.newest.name} of {format_time(found.newest.time)}",
                 "oldest": f"{found.oldest.name} of {format_time(found.oldest.time)}",
                 "moments": f"{found.moments} of {plural(len(found.epochs), 'epoch')}",
@@ -206,6 +209,10 @@ def _show_status(found: ReplicaOverview) -> None:
             }
         )
     )
+
+
+def _standby(one: StandbyRecord) -> str:
+    return f"{one.id} at {one.place} with {one.moment}, announced {format_time(one.time)}"
 
 
 def _moment(one: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from holdfast.replica.bucket import open_bucket
 from holdfast.replica.manifest import Moment, Part, list_moments, read_manifest
 from holdfast.replica.owner import OwnerRecord, read_owner
 from holdfast.replica.restore import choose_moment, fetch_part
+from holdfast.replica.standbys import StandbyRecord, read_standbys
 
 __all__ = ["ReplicaOverview", "ReplicaVerification", "find_moments", "overview", "verify_replica"]
 
@@ -23,6 +24,8 @@ class ReplicaOverview:
 
     url: str
     owner: OwnerRecord | None
+    standbys: list[StandbyRecord]
+    """Those that announced themselves; some may have ended since."""
     moments: int
     oldest: Moment
     newest: Moment
@@ -69,6 +72,7 @@ def overview(replica: str | Bucket) -> ReplicaOverview:
     return ReplicaOverview(
         url=bucket.url,
         owner=read_owner(bucket),
+        standbys=list(read_standbys(bucket).values()),
         moments=len(moments),
         oldest=moments[0],
         newest=moments[-1],

@@ -50,6 +50,7 @@ def demo(
     """Show and measure what survives kill -9: logs, queues, tables, the server, a backup, and Spark on top.
 
     A process writes a million records and is killed; then a process with queue workers is killed, and then the server.
+    At last a whole machine is lost, and its standby serves.
 
     Every figure is measured in this run. The exit code is 1 if a confirmed message is missing or was processed twice.
     """
@@ -121,10 +122,12 @@ def _served(data: Path, stage: Stage, *, watched: bool) -> Iterator["Serving | N
         stage.say('skipped: run pip install "holdfast[server]" first')
         yield None
         return
+    from holdfast.cli.demo.failover_part import run_failover_part  # noqa: PLC0415
     from holdfast.cli.demo.server_part import run_server_part, serving  # noqa: PLC0415 - needs holdfast[server]
 
     with serving(data, watched=watched) as server:
         run_server_part(server, stage)
+        run_failover_part(stage)
         yield server
 
 
