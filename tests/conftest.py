@@ -43,6 +43,29 @@ def pytest_report_header() -> str:
     return tiers.described()
 
 
+class _NoLock:
+    """In place of the lock of a log handler."""
+
+    def acquire(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def _at_fork_reinit(self) -> None: ...
+
+
+@pytest.hookimpl(trylast=True)  # when the plugin of logging is there
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Take the locks from pytest's log handlers, which only append to lists and write to the null device.
+
+    Tests interrupt the main thread anywhere. In `logging` that can leave the lock of a handler taken: then every other
+    thread that logs would wait forever, also in later tests.
+    """
+    plugin = session.config.pluginmanager.get_plugin("logging-plugin")
+    assert plugin is not None
+    for handler in (plugin.caplog_handler, plugin.report_handler, plugin.log_file_handler):
+        handler.lock = _NoLock()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Let hypothesis draw a sample that its seed alone decides, except where the exhaustive tests look for new ones."""

@@ -198,7 +198,12 @@ def test_every_route_of_a_queue_a_log_or_a_table_is_in_the_table() -> None:
     assert missing == []
 
 
-LISTS = {"/api/holdfast/pipelines", "/api/holdfast/pipelines/runs/{id}", "/api/holdfast/doctor"}
+LISTS = {
+    "/api/holdfast/pipelines",
+    "/api/holdfast/pipelines/runs/{id}",
+    "/api/holdfast/doctor",
+    "/api/holdfast/replica",
+}
 """Routes about the server as a whole, which need a tag that the table of routes says."""
 
 

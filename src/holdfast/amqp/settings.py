@@ -230,6 +230,7 @@ def _checked(settings: Settings) -> Settings:
         "history_interval",
         "confirm_timeout",
         "replica_lag_limit",
+        "local_retention_age",
     ):
         if getattr(settings, name) < 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name):g}: it must not be negative")

@@ -128,7 +128,7 @@ class Replica:
         """Whether the last round failed: then the next one is not begun before it is due."""
         self._is_woken = False
         """Whether the thread was woken for calls that wait, and has not begun a round since."""
-        self._confirm_seconds = _confirm_seconds(shared.metrics) if confirm == "replica" else None
+        self._confirm_seconds = _confirm_seconds(shared.metrics)
         self._sampled, self._sampled_until = self.status(), float("-inf")
         self._register(shared.metrics)
 
@@ -378,9 +378,8 @@ class Replica:
         self._ownership.check()
         now = self._clock.monotonic()
         self._gate.release(waiters)
-        if self._confirm_seconds is not None:
-            for waiter in waiters:
-                self._confirm_seconds.observe(now - waiter.since)
+        for waiter in waiters:
+            self._confirm_seconds.observe(now - waiter.since)
 
     def _round(self, progress: Progress | None) -> None:
         waiters = self._gate.waiting()  # before the cut, which has all that they have written
