@@ -140,6 +140,11 @@ def pieces_of(log: Log) -> list[RecordSpan]:
     return [(block, 0, block.count) for block in log.reader.blocks_between(start, end)]
 
 
+def pieces_between(log: Log, start: int, stop: int) -> Iterator[RecordSpan]:
+    blocks = log.reader.blocks_between(start, stop)
+    return ((block, max(start - block.sequence, 0), min(stop - block.sequence, block.count)) for block in blocks)
+
+
 def rows_of(rows: JournalRows | PutRows, pieces: list[RecordSpan]) -> list[Row]:
     found = []
     for batch in rows.gather(pieces):

@@ -3,6 +3,7 @@
 import pickle
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,26 +14,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import Backoff, Delivery, Flush, InvalidArgument, Message, Queue, Roll, Store
+from holdfast import Backoff, Delivery, Flush, Message, Queue, Roll, Store
 from holdfast.queue.events import Acked, Dropped, Leased, Purged, Requeued, SeekTo, Transferring, Truncated, decode
 from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
 from holdfast.queue.transfers import Transfers
 from holdfast.spark.log_rows import BATCH_ROWS
+from holdfast.spark.message_states import STATES
 from holdfast.spark.queue_events import PutRows
-from holdfast.spark.queue_messages import STATES, MessageRows, Overlay, overlay
+from holdfast.spark.queue_messages import MessageRange, MessageRows
+from holdfast.spark.queue_moment import moment_of
 from holdfast.spark.schemas import LIFECYCLE, MESSAGES, arrow_schema
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import ALL_MODES, Call
 from tests.queue.internals import core_of, journal_of, open_sim, state_of
-from tests.spark.test_event_rows import hit, journal_rows, moment, pieces_of, work_hard
+from tests.spark.test_event_rows import hit, journal_rows, moment, pieces_between, pieces_of, work_hard
 from tests.tiers import examples
 
 Reopen = Callable[..., Store]
 Row = dict[str, Any]
 
 
-def rows_of(queue: Queue, over: Overlay, columns: list[str] = MESSAGES.names) -> list[Row]:
-    rows = MessageRows(queue.name, columns, over)
+def at_present(queue: Queue) -> MessageRange:
+    """All messages of a queue that is open read-only, at this moment."""
+    queue.stats()  # the queue follows its owner up to this moment, too
+    moment = moment_of(queue.log, journal_of(queue).log, core_of(queue).clock)
+    return MessageRange(queue.name, queue.log.start, moment.end, moment, True)
+
+
+def rows_of(queue: Queue, over: MessageRange, columns: list[str] = MESSAGES.names) -> list[Row]:
+    rows = pickle.loads(pickle.dumps(MessageRows(columns, over)))
+    journal = journal_of(queue).log
+    rows.use(lambda start, stop: pieces_between(journal, start, stop))
     found = []
     for batch in rows.gather(pieces_of(queue.log)):
         assert batch.schema == rows.schema == arrow_schema(MESSAGES, columns)
@@ -104,7 +116,7 @@ def slow_states(queue: Queue) -> dict[int, tuple[str, int | None, str | None]]:
     }
 
 
-def assert_as_the_queue_says(queue: Queue, over: Overlay) -> list[Row]:
+def assert_as_the_queue_says(queue: Queue, over: MessageRange) -> list[Row]:
     """The rows agree with the slow way, and with all that the queue itself tells."""
     rows = rows_of(queue, over)
     assert {row["message"]: (row["state"], row["attempts"], row["reason"]) for row in rows} == slow_states(queue)
@@ -146,7 +158,7 @@ def test_everything_that_can_happen_to_a_message(tmp_path: Path) -> None:
             with holdfast.open(folder, clock=clock, background=False, read_only=True) as reader:
                 for queue in queues:
                     view = reader.queue(queue.name)
-                    rows = assert_as_the_queue_says(view, overlay(view))
+                    rows = assert_as_the_queue_says(view, at_present(view))
                     counts = Counter(row["state"] for row in rows)
                     stats = queue.stats()
                     assert (counts["ready"], counts["delayed"], counts["leased"]) == (
@@ -185,7 +197,7 @@ def test_each_state_with_what_belongs_to_it(store: Store, reopen: Reopen, clock:
     queue.nack([again], "thrice")
     queue.extend([fourth], 80)
     view = reopen(read_only=True).queue("q")
-    rows = assert_as_the_queue_says(view, overlay(view))
+    rows = assert_as_the_queue_says(view, at_present(view))
     assert [(row["message"], row["state"], row["attempts"], row["reason"]) for row in rows] == [
         (0, "acked", 1, None),
         (1, "delayed", 1, "once"),
@@ -209,7 +221,7 @@ def test_the_priority_is_the_one_that_was_put(store: Store, reopen: Reopen) -> N
     queue.put_many([Message(b"x", priority=priority) for priority in put])
     queue.put_many([Message(b"x", priority=priority, delay=60) for priority in put])
     view = reopen(read_only=True).queue("q")
-    assert [row["priority"] for row in assert_as_the_queue_says(view, overlay(view))] == put * 2
+    assert [row["priority"] for row in assert_as_the_queue_says(view, at_present(view))] == put * 2
     events = [row for batch in PutRows("q", LIFECYCLE.names).gather(pieces_of(view.log)) for row in batch.to_pylist()]
     assert [event["priority"] for event in events] == put * 2
 
@@ -224,7 +236,7 @@ def test_purged_and_passed_over_messages_are_dropped(store: Store, reopen: Reope
     view = reopen(read_only=True).queue("q")
 
     def states() -> list[str]:
-        return [row["state"] for row in assert_as_the_queue_says(view, overlay(view))]
+        return [row["state"] for row in assert_as_the_queue_says(view, at_present(view))]
 
     assert states() == ["acked", "leased", *["dropped"] * 4, *["ready"] * 4]
     queue.ack(held)
@@ -242,7 +254,7 @@ def test_a_delivery_that_was_given_back_untried_does_not_count(store: Store, reo
     queue.release(queue.lease(2))
     queue.purge()
     view = reopen(read_only=True).queue("q")
-    rows = assert_as_the_queue_says(view, overlay(view))
+    rows = assert_as_the_queue_says(view, at_present(view))
     assert [(row["state"], row["attempts"], row["reason"]) for row in rows] == [
         ("dropped", 1, "no"),
         ("dropped", 0, None),
@@ -255,9 +267,9 @@ def test_the_reason_is_that_of_the_last_failure_even_if_it_gave_none(store: Stor
     queue.nack(queue.lease(1), "no", delay=0)
     queue.nack(queue.lease(1), delay=0)
     view = reopen(read_only=True).queue("q")
-    (waiting,) = assert_as_the_queue_says(view, overlay(view))
+    (waiting,) = assert_as_the_queue_says(view, at_present(view))
     queue.ack(queue.lease(1))
-    (done,) = assert_as_the_queue_says(view, overlay(view))
+    (done,) = assert_as_the_queue_says(view, at_present(view))
     assert (waiting["state"], waiting["attempts"], waiting["reason"]) == ("ready", 2, None)
     assert (done["state"], done["attempts"], done["reason"]) == ("acked", 3, None)
 
@@ -268,7 +280,7 @@ def test_why_a_message_was_given_up_without_dead_letters_is_not_known(store: Sto
     queue.nack(queue.lease(1), "no", delay=0)
     queue.nack(queue.lease(1), "not again")
     view = reopen(read_only=True).queue("q")
-    (row,) = assert_as_the_queue_says(view, overlay(view))
+    (row,) = assert_as_the_queue_says(view, at_present(view))
     assert (row["state"], row["attempts"], row["reason"]) == ("dead", 2, None)
 
 
@@ -278,7 +290,7 @@ def test_a_message_that_was_refused_is_dead_with_the_delivery_that_it_had(store:
     (delivery,) = queue.lease(1)
     assert queue.reject_ids({delivery.lease: [delivery.id]}, "no such customer") == []
     view = reopen(read_only=True).queue("q")
-    (row,) = assert_as_the_queue_says(view, overlay(view))
+    (row,) = assert_as_the_queue_says(view, at_present(view))
     assert (row["state"], row["attempts"]) == ("dead", 1)
 
 
@@ -288,7 +300,7 @@ def test_a_second_delivery_is_counted_while_it_is_held(store: Store, reopen: Reo
     queue.nack(queue.lease(1), "no", delay=0)
     queue.lease(1)
     view = reopen(read_only=True).queue("q")
-    (row,) = assert_as_the_queue_says(view, overlay(view))
+    (row,) = assert_as_the_queue_says(view, at_present(view))
     assert (row["state"], row["attempts"], row["reason"]) == ("leased", 2, "no")
 
 
@@ -299,7 +311,7 @@ def test_what_is_on_its_way_has_left(store: Store, reopen: Reopen) -> None:
         queue.nack(queue.lease(1), "no")
         view = reopen(read_only=True).queue("q")
         assert view.stats().moving == 1
-        rows = rows_of(view, overlay(view))
+        rows = rows_of(view, at_present(view))
     assert [(row["state"], row["attempts"], row["reason"]) for row in rows] == [("dead", 1, "no"), ("ready", 0, None)]
 
 
@@ -311,7 +323,7 @@ def test_what_ended_before_the_journal_begins_was_acked(files: SimFiles, clock: 
         queue.nack(queue.lease(2), "no")
         queue.ack(queue.lease(2))
         view = open_sim(files, clock, read_only=True).queue("q")
-        assert [row["state"] for row in rows_of(view, overlay(view))] == ["dead"] * 2 + ["acked"] * 2 + ["ready"] * 6
+        assert [row["state"] for row in rows_of(view, at_present(view))] == ["dead"] * 2 + ["acked"] * 2 + ["ready"] * 6
         for _ in range(4):
             clock.advance(60)
             queue.release(queue.lease(1))
@@ -322,7 +334,7 @@ def test_what_ended_before_the_journal_begins_was_acked(files: SimFiles, clock: 
         queue.purge()
         queue.put(b"last")
         for reader in (view, open_sim(files, clock, read_only=True).queue("q")):
-            rows = rows_of(reader, overlay(reader))
+            rows = rows_of(reader, at_present(reader))
             assert [(row["state"], row["attempts"]) for row in rows] == [
                 *[("acked", None)] * 4,  # in truth two of them were given up: nobody knows any more
                 ("acked", 1),
@@ -414,7 +426,7 @@ def test_whatever_happens_the_rows_say_what_the_queue_says(
             if one is not None:
                 one.sync()
                 follower = view if one is queue else reader.queue(one.name)
-                over = overlay(follower)
+                over = at_present(follower)
                 assert_as_the_queue_says(follower, over)
                 mine = one.stats()
                 assert (mine.ready, mine.delayed, mine.leased) == tuple(
@@ -446,27 +458,21 @@ def test_a_slice_says_the_same_of_its_part(start: int, stop: int, data: st.DataO
         else:
             one.ack()
     view = open_sim(files, clock, read_only=True).queue("q")
-    over = overlay(view)
-    part = pickle.loads(pickle.dumps(over.slice(start, stop)))
+    over = at_present(view)
+    stop = max(start, stop)
+    part = replace(over, start=start, stop=stop)
     assert rows_of(view, part) == [row for row in rows_of(view, over) if start <= row["message"] < stop]
-    assert set(part.texts) <= {row["reason"] for row in rows_of(view, part)}
-    middle = (start + stop) // 2
-    assert rows_of(view, over.slice(0, middle)) + rows_of(view, over.slice(middle, 99)) == rows_of(view, over)
+    middle = min((start + stop) // 2, over.stop)
+    assert rows_of(view, replace(over, stop=middle)) + rows_of(view, replace(over, start=middle)) == rows_of(view, over)
 
 
 def test_a_queue_without_messages_has_no_rows(store: Store, reopen: Reopen) -> None:
     queue = store.queue("q")
     view = reopen(read_only=True).queue("q")
-    over = overlay(view)
-    assert (over.start, over.end, rows_of(view, over)) == (0, 0, [])
+    over = at_present(view)
+    assert (over.start, over.stop, rows_of(view, over)) == (0, 0, [])
     queue.put(b"later")
-    assert rows_of(view, over) == []  # it came after the moment of the overlay
-    assert rows_of(view, over.slice(0, 5)) == []
-
-
-def test_only_a_reader_can_be_laid_over(store: Store) -> None:
-    with pytest.raises(InvalidArgument, match="read_only=True"):
-        overlay(store.queue("q"))
+    assert rows_of(view, over) == []  # it came after that moment
 
 
 def test_messages_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
@@ -475,13 +481,13 @@ def test_messages_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     hit(tmp_path / "data", b"second-payload")
     with holdfast.open(tmp_path / "data", read_only=True) as store:
         view = store.queue("q")
-        assert [(row["message"], row["value"]) for row in rows_of(view, overlay(view))] == [
+        assert [(row["message"], row["value"]) for row in rows_of(view, at_present(view))] == [
             (0, b"first-payload"),
             (2, b"third-payload"),
         ]
 
 
-def test_a_large_queue_is_a_few_runs_and_its_payloads_are_not_copied(tmp_path: Path) -> None:
+def test_a_large_queue_is_a_small_plan_and_its_payloads_are_not_copied(tmp_path: Path) -> None:
     count = 200_000
     with holdfast.open(tmp_path / "data") as store:
         queue = store.queue("q", flush=Flush.async_())
@@ -490,14 +496,16 @@ def test_a_large_queue_is_a_few_runs_and_its_payloads_are_not_copied(tmp_path: P
         queue.lease(1000)
     with holdfast.open(tmp_path / "data", read_only=True) as store:
         view = store.queue("q")
-        over = overlay(view)
-        assert over.firsts.tolist() == [0, 50_000, 51_000]
-        assert [STATES[code] for code in over.states] == ["acked", "leased", "ready"]
-        assert len(pickle.dumps(over.slice(100_000, 150_000))) < 2000
+        over = at_present(view)
+        assert len(pickle.dumps(over)) < 2000
         (block,) = view.log.blocks()
         (where,) = {np.frombuffer(block.data, np.uint8).__array_interface__["data"][0]}
-        batches = list(MessageRows("q", ["value", "state"], over).gather([(block, 0, block.count)]))
-        assert sum(batch.num_rows for batch in batches) == count
+        rows = MessageRows(["value", "state"], over)
+        journal = journal_of(view).log
+        rows.use(lambda start, stop: pieces_between(journal, start, stop))
+        batches = list(rows.gather([(block, 0, block.count)]))
+        states = Counter(state for batch in batches for state in batch.column(1).to_pylist())
+        assert states == {"acked": 50_000, "leased": 1000, "ready": count - 51_000}
         assert {batch.column(0).buffers()[2].address for batch in batches} == {where}
         assert batches[-1].column(0)[-1].as_py() == b"%06d" % (count - 1)
 
@@ -520,18 +528,18 @@ def test_what_is_seen_while_someone_works_is_of_one_moment(tmp_path: Path, flush
             call = Call(work)
             looks = 0
             while call.runs or not looks:
-                over = overlay(view)
+                over = at_present(view)
                 rows = rows_of(view, over)
                 looks += 1
                 states = [row["state"] for row in rows]
                 acked, leased, ready = (states.count(state) for state in ("acked", "leased", "ready"))
                 assert states == ["acked"] * acked + ["leased"] * leased + ["ready"] * ready
-                assert len(states) == over.end
+                assert len(states) == over.stop
                 assert (acked % 10, leased in (0, 10)) == (0, True)
                 assert len({row["lease"] for row in rows if row["lease"]}) == leased / 10
             call.result()
             queue.sync()
-            assert Counter(row["state"] for row in rows_of(view, overlay(view))) == {"acked": 600, "ready": 100}
+            assert Counter(row["state"] for row in rows_of(view, at_present(view))) == {"acked": 600, "ready": 100}
 
 
 def test_messages_that_a_power_cut_took_are_forgotten(files: SimFiles, clock: SimClock) -> None:
@@ -548,7 +556,7 @@ def test_messages_that_a_power_cut_took_are_forgotten(files: SimFiles, clock: Si
     queue.sync()
     assert "cut" in {row["event"] for row in journal_rows(queue)}
     view = open_sim(rest, clock, read_only=True).queue("q")
-    rows = assert_as_the_queue_says(view, overlay(view))
+    rows = assert_as_the_queue_says(view, at_present(view))
     assert [(row["state"], row["attempts"], row["value"]) for row in rows] == [
         ("acked", 1, b"kept"),
         ("dead", 1, b"kept"),

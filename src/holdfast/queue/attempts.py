@@ -8,7 +8,7 @@ from holdfast.queue.ranges import Ranges
 from holdfast.queue.state_keys import after, number, number_of
 from holdfast.state import State, Transaction
 
-__all__ = ["AttemptLog", "Failure"]
+__all__ = ["AttemptLog", "Failure", "failure_of"]
 
 MEMORY_MAX = 16_384
 _FAMILY = "attempts"
@@ -54,8 +54,7 @@ class AttemptLog:
         if known is None and sequence in self._index:
             raw = self._state.get(_FAMILY, number(self._prefix, sequence))
             if raw is not None:
-                attempts, first, last = _VALUE.unpack_from(raw)
-                known = Failure(attempts, first, last, raw[_VALUE.size :].decode("utf-8", "surrogatepass"))
+                known = failure_of(raw)
         return known
 
     def set(self, sequence: int, failure: Failure) -> None:
@@ -105,3 +104,9 @@ class AttemptLog:
         for key, _ in self._state.scan(_FAMILY, self._prefix, after(self._prefix)):
             sequence = number_of(key)
             self._index.add(sequence, sequence + 1)
+
+
+def failure_of(raw: bytes) -> Failure:
+    """Return the failure of a row of the state."""
+    attempts, first, last = _VALUE.unpack_from(raw)
+    return Failure(attempts, first, last, raw[_VALUE.size :].decode("utf-8", "surrogatepass"))

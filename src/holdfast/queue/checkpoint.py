@@ -7,7 +7,7 @@ from dataclasses import asdict
 from struct import Struct
 from struct import error as StructError
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.base.errors import Corrupt, raised_by_handler
 from holdfast.queue.attempts import Failure
@@ -17,7 +17,7 @@ from holdfast.queue.queue_state import Move, QueueState, Totals, available_key
 from holdfast.queue.state_keys import after, number, number_of
 from holdfast.state import FAMILIES, State, Transaction
 
-__all__ = ["Checkpoint", "KeptPosition"]
+__all__ = ["Checkpoint", "KeptPosition", "SpanInLease", "expiry_of", "held_of"]
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -29,6 +29,15 @@ _VALUE = Struct("<q")
 _FIELDS = {"position", "scanned", "expiring", "last_lease", "delayed", "dedup"}
 KeptPosition = dict[str, Any]
 """The value of the family `positions` for a queue."""
+
+
+class SpanInLease(NamedTuple):
+    """Consecutive messages that a lease holds, from the one in the key of the row up to `stop`."""
+
+    lease: int
+    stop: int
+    priority: int
+    attempt: int
 
 
 class Checkpoint:
@@ -238,9 +247,7 @@ class Checkpoint:
     def _load_held(self, queue_state: QueueState) -> None:
         """Restore leases and moves. A message belongs to the first lease or move that has it, and is not ready."""
         prefix, state = self._prefix, self._state
-        expires = {
-            number_of(key): int(_VALUE.unpack(value)[0]) for key, value in state.scan("leases", prefix, after(prefix))
-        }
+        expires = {number_of(key): expiry_of(value) for key, value in state.scan("leases", prefix, after(prefix))}
         ends: set[int] = set()
         for key, _ in state.scan("lease_expiry", prefix, after(prefix)):
             at, lease_id = _EXPIRY.unpack(key[len(prefix) :])
@@ -253,18 +260,16 @@ class Checkpoint:
         taken = 0
         for key, value in state.scan("in_progress", prefix, after(prefix)):
             start, stop = number_of(key), number_of(key) + 1
-            if value[:1] == b"L":
-                _, lease_id, stop, priority, attempt = _LEASED.unpack(value)
+            held = held_of(value)
+            if isinstance(held, SpanInLease):
+                lease_id, stop, priority, attempt = held
             first, last = max(start, taken), min(stop, queue_state.scanned)
             if (first, last) != (start, stop):
                 self._orphan("in_progress", key, f"messages {start} to {stop - 1}, some unknown or held elsewhere")
                 if first >= last:
                     continue
-            if value[:1] == b"M":
-                time, target, cause, reason, priority, failure = json.loads(value[1:])
-                queue_state.moving[first] = Move(
-                    time, target, cause, reason, priority, Failure(*failure) if failure else None
-                )
+            if isinstance(held, Move):
+                queue_state.moving[first] = held
             elif lease_id in expires:
                 lease = leases.setdefault(lease_id, Lease(expires[lease_id], set()))
                 lease.add(LeasedSpan(first, last, priority, attempt))
@@ -328,3 +333,17 @@ def _of_queue(raw: bytes, queue: str) -> KeptPosition | None:
         if raised_by_handler(error):
             raise
         return None
+
+
+def held_of(value: bytes) -> SpanInLease | Move:
+    """Return what a row of the family `in_progress` says: messages of a lease, or one that is being moved."""
+    if value[:1] == b"M":
+        time, target, cause, reason, priority, failure = json.loads(value[1:])
+        return Move(time, target, cause, reason, priority, Failure(*failure) if failure else None)
+    _, lease, stop, priority, attempt = _LEASED.unpack(value)
+    return SpanInLease(lease, stop, priority, attempt)
+
+
+def expiry_of(value: bytes) -> int:
+    """Return when the lease of a row of the family `leases` expires."""
+    return int(_VALUE.unpack(value)[0])

@@ -13,7 +13,7 @@ from holdfast.queue.byte_accounting import PayloadSizes
 from holdfast.queue.state_keys import after
 from holdfast.state import State, Transaction
 
-__all__ = ["Delayed", "Entry", "WeighedDelayed"]
+__all__ = ["Delayed", "Entry", "WeighedDelayed", "entry_of"]
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -291,8 +291,7 @@ class Delayed:
         start = max(start, (self._fired[0], self._fired[1] + 1))
         size = len(self._prefix)
         for key, value in self._state.scan(_FAMILY, self._key(*start), after(self._prefix)):
-            due, sequence = _KEY.unpack_from(key, size)
-            yield due, sequence, value[0]
+            yield entry_of(key[size:], value)
 
     def _key(self, due: int, sequence: int) -> bytes:
         return self._prefix + _KEY.pack(due, sequence)
@@ -333,3 +332,9 @@ class WeighedDelayed(Delayed):
 
     def _weight(self, entries: list[Entry]) -> int:
         return sum(self.weights.between(sequence, sequence + 1) for _, sequence, _ in entries)
+
+
+def entry_of(key: bytes, value: bytes) -> Entry:
+    """Return the delayed message of a row of the state, whose key is given without the queue's prefix."""
+    due, sequence = _KEY.unpack(key)
+    return due, sequence, value[0]

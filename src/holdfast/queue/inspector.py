@@ -2,14 +2,13 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from sys import byteorder
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from holdfast.base.clock import NS, Instant
 from holdfast.base.errors import InvalidArgument
-from holdfast.log.log import Log
 from holdfast.log.record import NO_HEADERS, Headers
 from holdfast.queue.arguments import check_count, check_position, checked_ids
 from holdfast.queue.body_cache import RECENT_PART
@@ -19,14 +18,12 @@ from holdfast.queue.expiry import Expiry
 from holdfast.queue.lease import NEVER
 from holdfast.queue.messages import Delayed, PeekedMessage
 from holdfast.queue.queue_core import QueueCore
-from holdfast.queue.queue_state import TARGET_QUEUE_HEADER, QueueState, Totals
+from holdfast.queue.queue_state import TARGET_QUEUE_HEADER, Totals
 from holdfast.queue.ranges import spans_of
 from holdfast.queue.stats import Counts, LeaseInfo, Preview, QueueStats, Rates
 from holdfast.queue.transfers import is_dead_letter_of, reach
 
-__all__ = ["Bucket", "JournalRead", "QueueInspector"]
-
-T = TypeVar("T")
+__all__ = ["Bucket", "QueueInspector"]
 
 KEPT_PART = 20
 """A histogram that took a while is cached for so many times as long."""
@@ -49,14 +46,6 @@ class _Stored(NamedTuple):
     """The time after which it is not delivered; 0: none."""
     owner: str | None
     """The only queue that it is for; None: all queues of the log."""
-
-
-class JournalRead(NamedTuple):
-    """The part of a journal that a read-only queue has applied."""
-
-    log: Log
-    start: int
-    end: int
 
 
 class QueueInspector:
@@ -346,22 +335,6 @@ class QueueInspector:
                 checkpoint_failing_since=failing.since if failing else None,
                 checkpoint_error=failing.reason if failing else None,
             )
-
-    def at_journal_end(self, read: Callable[[QueueState], T], patience_s: float) -> tuple[T, JournalRead]:
-        """In a read-only store: follow the journal to its present end, then return `read` of the state.
-
-        Waits for so many seconds at most: a record may refer to messages that the log does not show yet. `read` is
-        called with the lock held, and must copy what it needs. Also returns what of the journal the state contains.
-        """
-        core = self._core
-        journal = core.journal.log
-        _, end = journal.readable()
-        deadline = core.clock.monotonic() + patience_s
-        while True:
-            with core.lock, core.turn():
-                if core.followed >= end or core.clock.monotonic() >= deadline:
-                    return read(core.state), JournalRead(journal, journal.start, core.followed)
-            core.clock.sleep(0.01)
 
     # Memory.
 

@@ -10,7 +10,7 @@ from holdfast.log.pending_block import PendingBlock
 from holdfast.log.policy import Retention
 from holdfast.queue.events import Event, Snapshot, decode, encode
 
-__all__ = ["PENDING_MAX", "Journal"]
+__all__ = ["PENDING_MAX", "Journal", "rows_of"]
 
 PENDING_MAX = 256
 """The most events that are collected into one record, if the flush mode lets them wait."""
@@ -195,9 +195,11 @@ def _split(rows: Rows) -> list[bytes]:
 
 
 def _join(parts: dict[int, bytes]) -> Rows:
-    rows: Rows = []
-    for number in sorted(parts):
-        for line in parts[number].splitlines():
-            family, key, value = json.loads(line)
-            rows.append((family, bytes.fromhex(key), bytes.fromhex(value)))
-    return rows
+    return [row for number in sorted(parts) for row in rows_of(parts[number])]
+
+
+def rows_of(content: bytes) -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield the rows in a part of a snapshot: family, key without the queue's prefix, value."""
+    for line in content.splitlines():
+        family, key, value = json.loads(line)
+        yield family, bytes.fromhex(key), bytes.fromhex(value)

@@ -7,7 +7,7 @@ from operator import le, lt
 
 from holdfast.queue.byte_accounting import PayloadSizes
 
-__all__ = ["Ranges", "SizedRanges", "spans_of"]
+__all__ = ["Ranges", "SizedRanges", "spans_of", "unpack"]
 
 RESTORED_CHUNKS = 64
 """Chunks that are kept in memory when a set is restored."""
@@ -253,7 +253,7 @@ class Ranges:
 
     def restore(self, low: int, value: bytes) -> None:
         """Add a value from the state; in ascending order of lows."""
-        starts, stops = _unpack(value)
+        starts, stops = unpack(value)
         if self._load is not None and len(self._chunks) >= RESTORED_CHUNKS and not self._chunks[-1].changed:
             # At once, not at the end: memory that is allocated and freed in between would stay with the process.
             self._chunks[-1].starts = self._chunks[-1].stops = None
@@ -268,13 +268,13 @@ class Ranges:
         """Return whether a value may be restored: it ascends, and is behind those before."""
         if not value or len(value) % 16:
             return False
-        starts, stops = _unpack(value)
+        starts, stops = unpack(value)
         before = self.last + 1 if self._chunks else 0
         return before <= low <= starts[0] and all(map(lt, starts, stops)) and all(map(le, stops, starts[1:]))
 
     def add_all(self, value: bytes) -> None:
         """Add the ranges of a value that does not fit where it was."""
-        for start, stop in zip(*_unpack(value[: len(value) // 16 * 16]), strict=True):
+        for start, stop in zip(*unpack(value[: len(value) // 16 * 16]), strict=True):
             self.add(start, stop)
 
     @property
@@ -285,7 +285,7 @@ class Ranges:
     def _arrays(self, chunk: _Chunk) -> "tuple[array[int], array[int]]":
         if chunk.starts is None or chunk.stops is None:
             assert self._load is not None
-            chunk.starts, chunk.stops = _unpack(self._load(chunk.low))
+            chunk.starts, chunk.stops = unpack(self._load(chunk.low))
             chunk.head = 0
         return chunk.starts, chunk.stops
 
@@ -408,7 +408,8 @@ class SizedRanges(Ranges):
         self.bytes = sum(self.weights.between(*span) for span in self)
 
 
-def _unpack(value: bytes) -> "tuple[array[int], array[int]]":
+def unpack(value: bytes) -> "tuple[array[int], array[int]]":
+    """Return the first sequences of the ranges of a chunk, and their ends."""
     numbers = array("Q")
     numbers.frombytes(value)
     half = len(numbers) // 2

@@ -267,8 +267,6 @@ def _check_queue_view(view: str | None, url: str, *, streaming: bool) -> None:
         raise InvalidArgument(f"the option 'queue' needs the option 'view': one of {', '.join(VIEWS)}")
     if view not in VIEWS:
         raise InvalidArgument(f"the option 'view' must be one of {', '.join(VIEWS)}, not {view!r}")
-    if view == "messages" and url:
-        raise InvalidArgument("the view 'messages' needs the store's folder: from a URL, read 'lifecycle'")
     if view == "messages" and streaming:
         raise InvalidArgument("the view 'messages' is a snapshot and cannot be streamed: stream the view 'lifecycle'")
 

@@ -31,6 +31,7 @@ __all__ = [
     "look",
     "parts_of",
     "plan",
+    "read_between",
     "read_stretches",
     "sequence_near",
     "shares",
@@ -90,9 +91,19 @@ class Wanted:
     """Nanoseconds: only records that are not earlier."""
     until: int | None = None
     """Only records that are earlier."""
+    advice: str = "to read without them, use the option failOnDataLoss=false"
+    """What to do if records were dropped by retention."""
     damage: list[Damage] = field(default_factory=list)
     bytes_read: int = 0
     """Of blocks whose payloads were read."""
+
+    def of_journal(self, *, report: bool) -> "Wanted":
+        """Return the same handling of damage for a journal, all of which is needed; `report` writes the report."""
+        return Wanted(
+            skip_damage=self.skip_damage,
+            damage_report=self.damage_report if report else None,
+            advice="the states of messages need all of the journal: read the queue again",
+        )
 
     def report_in(self, stretch: Stretch) -> Report:
         """Return the damage callback for a stretch. It counts only losses in the stretch, so tasks count none twice.
@@ -262,7 +273,7 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Rec
                 "dropped by retention while it was being read"
             )
             if wanted.fail_on_data_loss:
-                raise DataLoss(f"{lost}; to read without them, use the option failOnDataLoss=false") from None
+                raise DataLoss(f"{lost}; {wanted.advice}") from None
             logger.warning("%s", lost)
             continue
         for block in _blocks(segment, stretch, wanted):
@@ -270,6 +281,20 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Rec
             if (piece := wanted.narrowed(block, start, stop))[1] < piece[2]:
                 yield piece
         segment.unmap()
+
+
+def read_between(stretches: Sequence[Stretch], wanted: Wanted) -> Callable[[int, int], Iterator[RecordSpan]]:
+    """Return a function that reads the records of these stretches from one sequence up to another."""
+
+    def read(start: int, stop: int) -> Iterator[RecordSpan]:
+        within = [
+            replace(stretch, start=max(start, stretch.start), stop=min(stop, stretch.stop))
+            for stretch in stretches
+            if stretch.start < stop and start < stretch.stop
+        ]
+        return read_stretches(within, wanted)
+
+    return read
 
 
 def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Block]:

@@ -9,13 +9,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.base.clock import instant_ns
+from holdfast.base.clock import Clock, instant_ns
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.hlc import version_before
 from holdfast.spark.errors import in_one_line
 from holdfast.spark.gc_tuning import settle
 from holdfast.spark.options import EARLIEST, ReadOptions
-from holdfast.spark.partitions import Stretch, Wanted, read_stretches
+from holdfast.spark.partitions import Stretch, Wanted, read_between, read_stretches
+from holdfast.spark.queue_messages import MessageRows
 from holdfast.spark.schemas import arrow_schema, ddl
 from holdfast.spark.sources import View, Work, view_schema
 from holdfast.spark.time_zones import task_moment
@@ -37,14 +38,16 @@ class Reader(DataSourceReader):
     by the filter of one query lacks the rows of the next. Spark evaluates all filters on the rows of the scan.
     """
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, clock: Clock | None = None) -> None:
+        """Read with these options; `clock` tells, for the view `messages`, which messages are delayed."""
         self.options = ReadOptions.of(options)
+        self.clock = clock
         self.columns = wanted_columns(view_schema(self.options), schema)
 
     @in_one_line
     def partitions(self) -> Sequence[Share]:
         """Return the work of each task: a share of the bytes or, for a table's `now` and `history`, of the keys."""
-        view = View(self.options)
+        view = View(self.options, self.clock)
         try:
             stretches: list[Stretch] = []
             for track in view.tracks():
@@ -102,6 +105,10 @@ def _ns(local: datetime | None) -> int | None:
 
 def _batches(share: Share, wanted: Wanted, local_as_of: datetime | None) -> Iterator[pa.RecordBatch]:
     for rows, stretches in share.work:
+        of_journal: Wanted | None = None
+        if isinstance(rows, MessageRows):
+            of_journal = wanted.of_journal(report=rows.messages.is_first)
+            rows.use(read_between(rows.messages.moment.journal, of_journal))
         look_back = getattr(rows, "look_back", None)
         if look_back is not None and local_as_of is not None:
             look_back(version_before(task_moment(local_as_of), "asOf"))
@@ -112,4 +119,6 @@ def _batches(share: Share, wanted: Wanted, local_as_of: datetime | None) -> Iter
         while (batch := step()) is not None:
             if batch.num_rows:
                 yield batch
+        if of_journal is not None:
+            of_journal.finish()
     wanted.finish()

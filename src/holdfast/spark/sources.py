@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 import holdfast
+from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import translate_os_errors
 from holdfast.log.log import Log
@@ -17,7 +18,8 @@ from holdfast.spark.log_rows import LogRows, Rows
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, parts_of, plan, shares
 from holdfast.spark.queue_events import JournalRows, PutRows
-from holdfast.spark.queue_messages import MessageRows, Overlay, overlay
+from holdfast.spark.queue_messages import MESSAGES_MAX, MessageRange, MessageRows
+from holdfast.spark.queue_moment import QueueMoment, moment_of
 from holdfast.spark.remote import files_at
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES, arrow_schema
 from holdfast.table_registry import TABLES
@@ -86,11 +88,15 @@ def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
 class View:
     """The tracks of a view over an open store. Used for planning only, not in tasks."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
         self.options = options
+        self._clock = clock or SystemClock()
         self.store = open_store(options.path, options.url)
         self._tracks: dict[str, Track] = {}
-        self._overlays: dict[str, Overlay] = {}
+        self._moments: dict[str, QueueMoment] = {}
+        """Of the view `messages`, by queue."""
+        self._first_messages: dict[str, int] = {}
+        """Of the same, the first message that is read of each queue."""
         self._layout: Layout | None = None
 
     def close(self) -> None:
@@ -122,8 +128,7 @@ class View:
             if label in self._tracks:
                 continue
             if self.options.view == "messages":
-                self._overlays[queue] = overlay(self.store.queue(queue))
-                self._add(label, "messages", self.store.log(self.store.log_of(queue)), queue)
+                self._add_messages(queue, label)
             else:
                 self._add(f"{queue}/journal", "journal", self.store.journal(queue), queue)
                 self._add(label, "put", self.store.log(self.store.log_of(queue)), queue)
@@ -131,6 +136,14 @@ class View:
 
     def _add(self, label: str, kind: str, log: Log, queue: str = "") -> None:
         self._tracks[label] = Track(label, kind, log, queue)
+
+    def _add_messages(self, queue: str, label: str) -> None:
+        journal, log = self.store.journal(queue), self.store.log(self.store.log_of(queue))
+        try:
+            self._moments[queue] = moment_of(log, journal, self._clock)
+        finally:
+            journal.close()
+        self._add(label, "messages", log, queue)
 
     def _check_places(self) -> None:
         options = self.options
@@ -145,7 +158,10 @@ class View:
         """Return the work of each task: a share of the bytes or, if all events of a record must meet, of the keys."""
         options = self.options
         if self._layout is None or options.view == "changes":
-            parts = shares(stretches, options.min_partitions, options.partition_records)
+            records = options.partition_records
+            if self._moments:
+                records = min(records or MESSAGES_MAX, MESSAGES_MAX)
+            parts = shares(stretches, options.min_partitions, records)
             return [self.share(part, columns, keys) for part in parts]
         from holdfast.spark.table_snapshot import Part, RecordRows, Selection  # noqa: PLC0415 - as above
 
@@ -171,7 +187,9 @@ class View:
             case "journal":
                 return JournalRows(track.queue, columns)
             case "messages":
-                return MessageRows(track.queue, columns, self._overlays[track.queue].slice(start, stop), keys)
+                moment = self._moments[track.queue]
+                is_first = start == self._first_messages.setdefault(track.queue, start)
+                return MessageRows(columns, MessageRange(track.queue, start, stop, moment, is_first), keys)
             case "table" if self._layout is not None:
                 from holdfast.spark.table_changes import ChangeRows  # noqa: PLC0415 - as above
 
@@ -190,7 +208,7 @@ class View:
     def end(self, track: Track, picture: Picture) -> int:
         """Return the offset at which the options end a batch."""
         options = self.options
-        end = min(picture.end, self._overlays[track.queue].end) if track.kind == "messages" else picture.end
+        end = min(picture.end, self._moments[track.queue].end) if track.kind == "messages" else picture.end
         if (when := _for(options.ending_time, track, "endingOffsetsByTimestamp")) is not None:
             return min(end, track.log.sequence_at(when))
         if (place := _for(options.ending, track, "endingOffsets")) is not None:
