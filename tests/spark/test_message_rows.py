@@ -36,8 +36,11 @@ Row = dict[str, Any]
 
 def at_present(queue: Queue) -> MessageRange:
     """All messages of a queue that is open read-only, at this moment."""
-    queue.stats()  # the queue follows its owner up to this moment, too
     moment = moment_of(queue.log, journal_of(queue).log, core_of(queue).clock)
+    queue.stats()
+    while core_of(queue).followed < moment.journal_end:  # it may wait for messages that a crash took
+        core_of(queue).clock.sleep(0.5)
+        queue.stats()
     return MessageRange(queue.name, queue.log.start, moment.end, moment, True)
 
 
