@@ -10,7 +10,7 @@ import json
 import random
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from rich.status import Status
 import holdfast
 from benchmarks.command import run
 from benchmarks.harness import Line, Workshop
+from benchmarks.message_memory import fill_queue, measure_messages
 from benchmarks.report import PeerColumns
 from holdfast.spark.log_rows import LogRows
 from holdfast.spark.options import ReadOptions
@@ -37,10 +38,11 @@ class Sizes:
     records: int
     rounds: int
     sessions: int
+    messages: int
 
 
-FULL = Sizes(5_000_000, 7, 3)
-QUICK = Sizes(500_000, 2, 1)
+FULL = Sizes(5_000_000, 7, 3, 1_000_000)
+QUICK = Sizes(500_000, 2, 1, 100_000)
 
 
 def main() -> int:
@@ -102,6 +104,8 @@ def _measure(workshop: Workshop, quick: bool, status: Status) -> tuple[list[Line
     lines += scaling.values()
     status.update("a time range")
     lines.append(_time_range(store))
+    status.update("the states of messages")
+    lines.append(_message_memory(workshop, sizes.messages))
     peers = [
         {"name": name, "record_s": min(seconds) / sizes.records, "note": note}
         for name, seconds, note in (
@@ -187,6 +191,22 @@ def _time_range(store: Path) -> Line:
         line.rounds.append({"bytes": float(wanted.bytes_read), "of": float(whole)})
         line.values.append(100 * wanted.bytes_read / whole)
     view.close()
+    return line
+
+
+def _message_memory(workshop: Workshop, messages: int) -> Line:
+    """How much memory planning the view `messages` takes for eight times as many messages."""
+    line = Line("messages_memory", "driver memory of `messages` for 8 times as many", "at most", 1.5)
+    found = {}
+    for count in (messages, 8 * messages):
+        with workshop.borrowed() as store:
+            fill_queue(store, count)
+            found[count] = asdict(measure_messages(store))
+    few, many = found[messages], found[8 * messages]
+    line.add({"floor": few["plan_mib"], "subject": many["plan_mib"]})
+    line.rounds[0] |= {
+        f"{name}_{of}": value for of, one in (("few", few), ("many", many)) for name, value in one.items()
+    }
     return line
 
 

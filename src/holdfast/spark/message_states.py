@@ -14,7 +14,7 @@ from holdfast.spark.message_texts import MessageTexts
 from holdfast.spark.queue_events import EVENTS, NONE, Spans, portions, read_spans
 from holdfast.spark.snapshot_states import DEAD, GONE, LEASED, REDRIVEN, WAITING, SnapshotStates
 
-__all__ = ["STATES", "Journal", "MessageStates"]
+__all__ = ["DECODED_BYTES", "DECODED_RECORDS", "STATES", "Journal", "MessageStates"]
 
 STATES = ("ready", "delayed", "leased", "acked", "dead", "dropped", "redriven")
 """The values of the column `state`.
@@ -41,6 +41,9 @@ _LEASE, _EXTENDED, _MOVED, _DROP, _PURGED, _SOUGHT, _CUT = (
 _OF_ALL = (_PURGED, _SOUGHT, _CUT)
 _RETURNED = tuple(_CODE[word] for word in ("nacked", "expired", "released"))
 _SNAPSHOT_KIND = encode(Snapshot(0, 0, True, b""))[0]
+DECODED_RECORDS = 4096
+DECODED_BYTES = 1 << 20
+"""How much of a journal is decoded at a time. A decoded span of twelve bytes takes 300 bytes in memory."""
 _EXPAND_ROWS = 1 << 17
 """How many messages of large spans are processed at a time."""
 _EXTENSIONS_MAX = 1 << 16
@@ -136,7 +139,7 @@ class MessageStates:
                     self._pass_snapshot(piece)
             else:
                 self._parts = None
-                for portion in portions(piece for _, piece in run):
+                for portion in portions((piece for _, piece in run), DECODED_RECORDS, DECODED_BYTES):
                     self._take(read_spans(portion))
         self._end_all()
         if self._snapshot is not None:

@@ -395,8 +395,13 @@ class _Others:
         return self.texts.setdefault(text, len(self.texts))
 
 
-def portions(pieces: Iterable[RecordSpan], rows: int = BATCH_ROWS) -> Iterator[list[RecordSpan]]:
-    """Yield groups of pieces with at most `rows` records: large pieces are divided, small ones joined."""
+def portions(
+    pieces: Iterable[RecordSpan], rows: int = BATCH_ROWS, most: int = PORTION_BYTES
+) -> Iterator[list[RecordSpan]]:
+    """Yield groups of pieces with at most `rows` records: large pieces are divided, small ones joined.
+
+    A group ends with the piece that makes it `most` bytes.
+    """
     held: list[RecordSpan] = []
     count = size = 0
     for block, start, stop in pieces:
@@ -407,7 +412,7 @@ def portions(pieces: Iterable[RecordSpan], rows: int = BATCH_ROWS) -> Iterator[l
             count += end - start
             size += block.offsets[end] - block.offsets[start]
             start = end
-            if count >= rows or size >= PORTION_BYTES:
+            if count >= rows or size >= most:
                 yield held
                 held, count, size = [], 0, 0
     if held:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from holdfast.base.clock import NS, Clock
 from holdfast.log.log import Log
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, plan
+from holdfast.spark.message_states import DECODED_BYTES, DECODED_RECORDS
 from holdfast.spark.queue_events import NONE, portions, read_spans
 
 __all__ = ["QueueMoment", "moment_of"]
@@ -82,7 +83,8 @@ def _touched(log: Log, journal: Log, seen: int, start: int, end: int) -> int:
     highest = 0
     first = max(start, journal.sequence_at(since, past_damage=False))
     blocks = journal.reader.blocks_between(first, end)
-    for portion in portions((block, first - block.sequence, end - block.sequence) for block in blocks):
+    pieces = ((block, first - block.sequence, end - block.sequence) for block in blocks)
+    for portion in portions(pieces, DECODED_RECORDS, DECODED_BYTES):
         spans = read_spans(portion)
         if len(spans.start):
             own = spans.start != NONE
