@@ -15,7 +15,7 @@ __all__ = ["End", "Held", "Life", "World"]
 
 End = tuple[str, str | None]
 """A final state, and the reason."""
-_SHORT_HISTORY_S = 40
+_SHORT_HISTORY_S = 15
 _SAFE_S = 1
 """A lease that ends within this time is not used any more."""
 
@@ -54,7 +54,7 @@ class World:
         self.folder = folder
         self.clock = SimClock()
         chosen = self.random.choice
-        self.has_short_history = self.random.random() < 0.25
+        self.has_short_history = self.random.random() < 0.5
         self.settings: dict[str, Any] = {
             "log": chosen(["q", "events"]),
             "flush": chosen([Flush.async_(), Flush.batch(), Flush.async_(), Flush.sync()]),
@@ -81,6 +81,8 @@ class World:
 
     def _open(self) -> tuple[Store, Queue, Queue | None]:
         store = holdfast.open(self.folder, clock=self.clock, background=False)
+        # With an index of every block, tasks get as few messages as a test wants.
+        store.log(self.settings["log"], flush=self.settings["flush"], index_interval=1)
         queue = store.queue("q", **self.settings)
         shared = self.settings["log"] == "events"
         other = store.queue("other", log="events", flush=self.settings["flush"], max_attempts=1) if shared else None
@@ -116,6 +118,7 @@ class World:
                     ttl, priority = self.settings["ttl"], priorities[index] if priorities else 0
                     unsent = Life(now, priority, None if ttl is None else now + ttl * 10**9)
                     life = self._put.pop(at, unsent)
+                    life.put_at = piece.times()[index]
                     life.events.append("put")
                     self.lives.setdefault(at, life)
         self._seen = max(self._seen, state_of(self.queue).scanned)
@@ -164,7 +167,16 @@ class World:
             *[self.nack] * 5,
             *[self.pass_time] * 4,
             *[self.release, self.extend, self.reject, self.transact, self.put_again, self.seek] * 1,
-            *[self.purge, self.discard, self.redrive, self.checkpoint, self.reopen, self.work_elsewhere] * 1,
+            *[
+                self.purge,
+                self.discard,
+                self.redrive,
+                self.checkpoint,
+                self.checkpoint,
+                self.reopen,
+                self.work_elsewhere,
+            ]
+            * 1,
         ]
         self.random.choice(actions)()
 
@@ -196,6 +208,8 @@ class World:
             ttl = message.ttl or self.settings["ttl"]
             self._put[at] = Life(now, message.priority, None if ttl is None else begin + int(ttl * 10**9))  # type: ignore[operator]
         self.settle()
+        if self.random.random() < 0.5:
+            self.queue.sync()  # so that the log has many blocks
 
     def put_again(self) -> None:
         """The second message with an id is not put."""

@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import holdfast
-from holdfast import Roll
-from holdfast.spark import queue_messages
+from holdfast.spark import journal_parts
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.reader import Reader
 from holdfast.spark.sources import view_schema
@@ -81,8 +80,7 @@ def _hashable(row: Row) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_views_agree_with_a_model_whatever_happens_to_a_queue(seed: int, tmp_path: Path) -> None:
-    # With tiny limits the journal has snapshots of several parts.
-    with tiny_limits() if seed % 2 else patch.object(holdfast.queue_registry, "JOURNAL_ROLL", Roll.count(6)):
+    with tiny_limits():  # so that the journal has many segments, and snapshots of several parts
         world = World(seed, tmp_path / "data")
         with closing(world):
             for number in range(STEPS):
@@ -97,7 +95,13 @@ def compare(world: World) -> None:
     rows = read(world, "messages", minPartitions="1")
     assert_as_modelled(world, rows, held, begins)
     # And divided: into ranges of a few messages, each with the states of its own.
-    with patch.object(queue_messages, "MESSAGES_MAX", 5):
-        assert read(world, "messages", maxRecordsPerPartition="5", minPartitions="3") == rows
+    few = world.random.choice([1, 50])
+    with (
+        patch.object(journal_parts, "FEW_TASKS", few),
+        patch.object(journal_parts, "PART_BYTES", 50),
+        patch.object(journal_parts, "DECODED_RECORDS", 2),
+        patch("os.cpu_count", return_value=1),
+    ):
+        assert read(world, "messages", maxRecordsPerPartition="3") == rows
     if not begins:
         assert_lives_as_modelled(world, read(world, "lifecycle"))

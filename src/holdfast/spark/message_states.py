@@ -14,7 +14,17 @@ from holdfast.spark.message_texts import MessageTexts
 from holdfast.spark.queue_events import EVENTS, NONE, Spans, portions, read_spans
 from holdfast.spark.snapshot_states import DEAD, GONE, LEASED, REDRIVEN, WAITING, SnapshotStates
 
-__all__ = ["DECODED_BYTES", "DECODED_RECORDS", "STATES", "Journal", "MessageStates"]
+__all__ = [
+    "DECODED_BYTES",
+    "DECODED_RECORDS",
+    "EXTENDED",
+    "LEASE",
+    "OF_ALL",
+    "STATES",
+    "Journal",
+    "MessageStates",
+    "by_kind",
+]
 
 STATES = ("ready", "delayed", "leased", "acked", "dead", "dropped", "redriven")
 """The values of the column `state`.
@@ -35,10 +45,13 @@ _UNKNOWN = 255
 _UNSET = -2
 """A value that no event after the last snapshot gave: the snapshot has it."""
 _CODE = {word: code for code, word in enumerate(EVENTS)}
-_LEASE, _EXTENDED, _MOVED, _DROP, _PURGED, _SOUGHT, _CUT = (
-    _CODE[word] for word in ("leased", "extended", "moved", "dropped", "purged", "sought", "cut")
-)
-_OF_ALL = (_PURGED, _SOUGHT, _CUT)
+_MOVED, _DROP, _PURGED, _SOUGHT, _CUT = (_CODE[word] for word in ("moved", "dropped", "purged", "sought", "cut"))
+LEASE = _CODE["leased"]
+"""The event that begins a lease."""
+EXTENDED = _CODE["extended"]
+"""The event that changes the expiry of a lease."""
+OF_ALL = (_PURGED, _SOUGHT, _CUT)
+"""The events that affect the whole queue."""
 _RETURNED = tuple(_CODE[word] for word in ("nacked", "expired", "released"))
 _SNAPSHOT_KIND = encode(Snapshot(0, 0, True, b""))[0]
 DECODED_RECORDS = 4096
@@ -132,7 +145,7 @@ class MessageStates:
 
     def follow(self, journal: Journal, begin: int, end: int) -> None:
         """Process the journal between these positions. Then `at` returns the states."""
-        pieces = (part for piece in journal(begin, end) for part in _by_kind(piece))
+        pieces = (part for piece in journal(begin, end) for part in by_kind(piece))
         for is_snapshot, run in groupby(pieces, itemgetter(0)):
             if is_snapshot:
                 for _, piece in run:
@@ -180,9 +193,9 @@ class MessageStates:
         """Apply the events of a portion of the journal, as far as they concern the messages of this range."""
         begin = np.maximum(spans.start, self.start)
         count = np.minimum(spans.start + spans.count, self.stop) - begin
-        of_all = np.isin(spans.event, _OF_ALL)
+        of_all = np.isin(spans.event, OF_ALL)
         own = (spans.start >= 0) & (count > 0)
-        if (extended := spans.event == _EXTENDED).any():
+        if (extended := spans.event == EXTENDED).any():
             self._extend(spans.lease[extended], spans.until[extended])
         which = np.flatnonzero(own | of_all)
         if not len(which):
@@ -207,7 +220,7 @@ class MessageStates:
         """Apply events in their order: those of single messages together, between those that affect the whole queue."""
         events = spans.event[which]
         at = 0
-        for cut in [*np.flatnonzero(np.isin(events, _OF_ALL)).tolist(), len(events)]:
+        for cut in [*np.flatnonzero(np.isin(events, OF_ALL)).tolist(), len(events)]:
             if cut > at:
                 self._mark(spans, which[at:cut], messages[at:cut] - self.start)
             if cut < len(events):
@@ -226,7 +239,7 @@ class MessageStates:
             # An earlier event has the reason of its leaving, unless that event is lost.
             there = at[arrived]
             self._fates[there[~np.isin(self._fates[there], (_DEAD, _REDRIVEN))]] = _DEAD
-        if (leased := events == _LEASE).any():
+        if (leased := events == LEASE).any():
             self._lease[at[leased]] = spans.lease[which[leased]]
             self._until[at[leased]] = spans.until[which[leased]]
         if (returned := np.isin(events, _RETURNED)).any():
@@ -362,7 +375,7 @@ class MessageStates:
         self._extended = []
 
 
-def _by_kind(piece: RecordSpan) -> Iterator[tuple[bool, RecordSpan]]:
+def by_kind(piece: RecordSpan) -> Iterator[tuple[bool, RecordSpan]]:
     """Divide records of a journal: those with a part of a snapshot, and others."""
     block, start, stop = piece
     begins = np.asarray(block.offsets)[start:stop]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from holdfast.base.clock import NS, Clock
 from holdfast.log.log import Log
-from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, plan
 from holdfast.spark.message_states import DECODED_BYTES, DECODED_RECORDS
+from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, plan
 from holdfast.spark.queue_events import NONE, portions, read_spans
 
 __all__ = ["QueueMoment", "moment_of"]

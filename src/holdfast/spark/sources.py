@@ -1,7 +1,7 @@
 """The logs and journals behind a view, the offsets at which a query starts and ends in each, and its columns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import translate_os_errors
 from holdfast.log.log import Log
+from holdfast.spark.journal_parts import are_many, parts_needed
 from holdfast.spark.log_rows import LogRows, Rows
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, parts_of, plan, shares
@@ -95,6 +96,8 @@ class View:
         self._tracks: dict[str, Track] = {}
         self._moments: dict[str, QueueMoment] = {}
         """Of the view `messages`, by queue."""
+        self._divided: dict[tuple[str, int], QueueMoment] = {}
+        """The same for each task, by queue and first message, with the parts of the journal that it needs."""
         self._first_messages: dict[str, int] = {}
         """Of the same, the first message that is read of each queue."""
         self._layout: Layout | None = None
@@ -162,6 +165,7 @@ class View:
             if self._moments:
                 records = min(records or MESSAGES_MAX, MESSAGES_MAX)
             parts = shares(stretches, options.min_partitions, records)
+            self._divide_journals(parts)
             return [self.share(part, columns, keys) for part in parts]
         from holdfast.spark.table_snapshot import Part, RecordRows, Selection  # noqa: PLC0415 - as above
 
@@ -171,6 +175,16 @@ class View:
             [(RecordRows(self._layout, columns, selection, Part(number, count), keys), list(stretches))]
             for number in range(count if stretches else 0)
         ]
+
+    def _divide_journals(self, parts: Sequence[Sequence[Stretch]]) -> None:
+        """If many tasks read a queue's journal, let each read only the parts that concern its messages."""
+        for queue, moment in self._moments.items():
+            label = f"{queue}/log"
+            own = [[stretch for stretch in part if stretch.track == label] for part in parts]
+            ranges = [(run[0].start, run[-1].stop) for run in own if run]
+            if are_many(len(ranges)):
+                for (start, _), journal in zip(ranges, parts_needed(moment.journal, ranges), strict=True):
+                    self._divided[queue, start] = replace(moment, journal=journal)
 
     def share(self, stretches: Sequence[Stretch], columns: list[str], keys: frozenset[bytes] | None) -> list[Work]:
         """Return a task's work on its stretches, one track after the other."""
@@ -187,7 +201,7 @@ class View:
             case "journal":
                 return JournalRows(track.queue, columns)
             case "messages":
-                moment = self._moments[track.queue]
+                moment = self._divided.get((track.queue, start)) or self._moments[track.queue]
                 is_first = start == self._first_messages.setdefault(track.queue, start)
                 return MessageRows(columns, MessageRange(track.queue, start, stop, moment, is_first), keys)
             case "table" if self._layout is not None:
