@@ -166,7 +166,7 @@ class World:
             *[self.ack] * 5,
             *[self.nack] * 5,
             *[self.pass_time] * 4,
-            *[self.release, self.extend, self.reject, self.transact, self.put_again, self.seek] * 1,
+            *[self.release, self.reject, self.transact, self.put_again, self.seek] * 1,
             *[
                 self.purge,
                 self.discard,

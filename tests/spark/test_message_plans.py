@@ -13,11 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import holdfast
 from holdfast import Backoff, Corrupt, Flush, Roll
-from holdfast.spark import message_texts
+from holdfast.spark import journal_parts, message_texts
 from holdfast.spark.message_texts import MessageTexts
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.partitions import DataLoss
 from holdfast.spark.queue_events import NONE
+from holdfast.spark.queue_messages import MessageRows
 from holdfast.spark.reader import Reader, Share
 from holdfast.spark.schemas import arrow_schema
 from holdfast.spark.sources import view_schema
@@ -119,6 +120,27 @@ def test_damage_of_the_journal_is_an_error_or_is_reported_once(tmp_path: Path) -
     assert states(made, list(made.partitions())) == {0: "acked", 1: "leased", 2: "ready", 3: "ready"}
     (report,) = (tmp_path / "report").iterdir()
     assert [json.loads(line)["lost"] for line in report.read_text().splitlines()] == [1]
+
+
+def test_many_tasks_read_the_journal_a_few_times_together(tmp_path: Path) -> None:
+    clock = SimClock()
+    with holdfast.open(tmp_path, clock=clock, background=False) as store:
+        store.log("q", flush=Flush.sync(), index_interval=1)
+        queue = store.queue("q", flush=Flush.sync())
+        for _ in range(200):
+            queue.put_many([b"x"] * 2)
+            one, _ = queue.lease(2)
+            queue.extend([one])
+            queue.ack([one])
+    whole = states(made := reader(tmp_path, clock), list(made.partitions()))
+    made = reader(tmp_path, clock, maxRecordsPerPartition="10")
+    with patch.object(journal_parts, "PART_BYTES", 200), patch.object(journal_parts, "DECODED_RECORDS", 4):
+        tasks = list(made.partitions())
+    assert len(tasks) >= 40
+    assert states(made, tasks) == whole
+    moments = [rows.messages.moment for task in tasks for rows, _ in task.work if isinstance(rows, MessageRows)]
+    read = sum(stretch.stop - stretch.start for moment in moments for stretch in moment.journal)
+    assert read <= 3 * moments[0].journal_end
 
 
 def test_without_a_column_of_states_the_journal_is_not_read(tmp_path: Path) -> None:
