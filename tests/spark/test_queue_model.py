@@ -100,7 +100,6 @@ def compare(world: World) -> None:
         patch.object(journal_parts, "FEW_TASKS", few),
         patch.object(journal_parts, "PART_BYTES", 50),
         patch.object(journal_parts, "DECODED_RECORDS", 2),
-        patch("os.cpu_count", return_value=1),
     ):
         assert read(world, "messages", maxRecordsPerPartition="3") == rows
     if not begins:

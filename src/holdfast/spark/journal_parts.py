@@ -1,6 +1,5 @@
 """Which parts of a queue's journal the tasks of the view `messages` need, if there are many tasks."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -14,8 +13,8 @@ from holdfast.spark.queue_events import NONE, Spans, portions, read_spans
 
 __all__ = ["are_many", "parts_needed"]
 
-FEW_TASKS = 8
-"""So many tasks may read the whole journal each. With more, and more than two a core, it is divided first."""
+FEW_TASKS = 4
+"""So many tasks read the whole journal each: that is less work than a pass of it by the process that plans."""
 PARTS = 256
 PART_BYTES = 1 << 20
 """A journal is divided into at most about `PARTS` parts, of at least so many bytes."""
@@ -27,7 +26,7 @@ Range = tuple[int, int]
 
 def are_many(tasks: int) -> bool:
     """Return whether it is worthwhile to divide the journal: that reads it once more, before the tasks start."""
-    return tasks > max(FEW_TASKS, 2 * (os.cpu_count() or 1))
+    return tasks > FEW_TASKS
 
 
 @dataclass(slots=True)
