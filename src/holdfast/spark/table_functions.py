@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.functions import arrow_udtf, udtf
+from pyspark.sql import functions as classic
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
@@ -41,14 +41,8 @@ class LogFunction:
         key: pa.Array | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of the log."""
-        options = {
-            "path": _text(path, "path"),
-            "log": _text(log, "log"),
-            "startingTimestamp": _text(since, "since"),
-            "endingTimestamp": _text(until, "until"),
-            "key": _text(key, "key"),
-        }
-        return _batches(options)
+        given = {"path": path, "log": log, "startingTimestamp": since, "endingTimestamp": until, "key": key}
+        return _batches(given)
 
 
 class MessagesFunction:
@@ -56,8 +50,7 @@ class MessagesFunction:
 
     def eval(self, path: pa.Array, queue: pa.Array, key: pa.Array | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the batches of the view `messages`."""
-        options = {"path": _text(path, "path"), "queue": _text(queue, "queue"), "key": _text(key, "key")}
-        return _batches({**options, "view": "messages"})
+        return _batches({"path": path, "queue": queue, "key": key}, view="messages")
 
 
 class TableFunction:
@@ -96,30 +89,37 @@ class TableFunction:
 
 
 def register_functions(spark: "SparkSession") -> None:
-    """Register the table functions with this session."""
+    """Register the table functions with this session, classic or of Spark Connect."""
+    made = classic
+    if type(spark).__module__.startswith("pyspark.sql.connect."):  # Spark's own choice follows the environment
+        from pyspark.sql.connect import functions as made  # noqa: PLC0415 - needs pyspark[connect]
     log_columns = ddl(view_schema(ReadOptions.of({"path": "/", "log": "any"})))
-    spark.udtf.register("holdfast_log", arrow_udtf(LogFunction, returnType=log_columns))  # type: ignore[arg-type]
-    spark.udtf.register("holdfast_messages", arrow_udtf(MessagesFunction, returnType=ddl(MESSAGES)))  # type: ignore[arg-type]
-    spark.udtf.register("holdfast_table", udtf(TableFunction, useArrow=False))  # type: ignore[arg-type]
+    spark.udtf.register("holdfast_log", made.arrow_udtf(LogFunction, returnType=log_columns))
+    spark.udtf.register("holdfast_messages", made.arrow_udtf(MessagesFunction, returnType=ddl(MESSAGES)))
+    spark.udtf.register("holdfast_table", made.udtf(TableFunction, useArrow=False))
 
 
-def _batches(options: dict[str, str | None]) -> Iterator[pa.RecordBatch]:
-    reader = _reader(options)
+def _batches(arguments: dict[str, pa.Array | None], **options: str) -> Iterator[pa.RecordBatch]:
+    reader = _reader(_texts(arguments) | options)
     for part in reader.partitions():
         yield from reader.read(part)
 
 
+@in_one_line
 def _reader(options: dict[str, str | None]) -> Reader:
     """Return a reader of all columns, which divides its work into one task if it may."""
     given = {name: value for name, value in options.items() if value is not None} | {"minPartitions": "1"}
     return Reader(given, from_arrow_schema(view_schema(ReadOptions.of(given))))
 
 
-def _text(argument: pa.Array | None, name: str) -> str | None:
-    """Return the value of an argument, which Spark passes as an array with one element for each row."""
-    if argument is None:
-        return None
-    if len(argument) != 1 or not pa.types.is_string(argument.type):
-        raise InvalidArgument(f"the argument {name!r} must be one text, not {len(argument)} of {argument.type}")
-    value: str | None = argument[0].as_py()
-    return value
+@in_one_line
+def _texts(arguments: dict[str, pa.Array | None]) -> dict[str, str | None]:
+    """Return the values of arguments, which Spark passes as arrays with one element for each row."""
+    found: dict[str, str | None] = {}
+    for name, given in arguments.items():
+        if given is None:
+            continue
+        if len(given) != 1 or not (pa.types.is_string(given.type) or pa.types.is_null(given.type)):
+            raise InvalidArgument(f"the argument for {name!r} must be a text, not {given.type}")
+        found[name] = given[0].as_py()
+    return found
