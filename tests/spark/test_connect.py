@@ -67,8 +67,9 @@ end = time.monotonic() + 120
 while listener.query("lagging").running:
     assert time.monotonic() < end
     time.sleep(0.1)
-batches = [batch for batch in query.recentProgress if batch["numInputRows"]]
-print("behind", [json.loads(batch["sources"][0]["latestOffset"])["orders"]["behind"] for batch in batches])
+sources = [batch["sources"][0] for batch in query.recentProgress]
+behind = [json.loads(source["latestOffset"])["orders"]["behind"] for source in sources if source["numInputRows"]]
+print("behind", behind)
 print("lag", listener.lag("lagging"))
 print("metrics", "holdfast_spark_lag_records" in listener.prometheus())
 spark.streams.removeListener(listener)

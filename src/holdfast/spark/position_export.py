@@ -97,11 +97,12 @@ class PositionExport:
         if not moved:
             return
         with contextlib.ExitStack() as stack:
-            store = None
+            store: holdfast.Store | RemoteStore | None = None
             for key, one in moved.items():
                 try:
                     if store is None:
-                        store = stack.enter_context(self._open())
+                        store = self._open()
+                        stack.callback(store.close)
                     self._set(store, key, one)
                 except Exception as error:
                     # Not the text of an address with a password in it: errors of the client name only host and port.

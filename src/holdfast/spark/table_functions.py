@@ -5,6 +5,7 @@ holds one batch at a time. It must have fixed columns. The columns of a table ar
 and Spark gathers all of them in the memory of that task.
 """
 
+import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +91,9 @@ class TableFunction:
 
 def register_functions(spark: "SparkSession") -> None:
     """Register the table functions with this session, classic or of Spark Connect."""
-    made = classic
+    made: Any = classic
     if type(spark).__module__.startswith("pyspark.sql.connect."):  # Spark's own choice follows the environment
-        from pyspark.sql.connect import functions as made  # noqa: PLC0415 - needs pyspark[connect]
+        made = importlib.import_module("pyspark.sql.connect.functions")  # needs pyspark[connect]
     log_columns = ddl(view_schema(ReadOptions.of({"path": "/", "log": "any"})))
     spark.udtf.register("holdfast_log", made.arrow_udtf(LogFunction, returnType=log_columns))
     spark.udtf.register("holdfast_messages", made.arrow_udtf(MessagesFunction, returnType=ddl(MESSAGES)))
@@ -100,7 +101,7 @@ def register_functions(spark: "SparkSession") -> None:
 
 
 def _batches(arguments: dict[str, pa.Array | None], **options: str) -> Iterator[pa.RecordBatch]:
-    reader = _reader(_texts(arguments) | options)
+    reader = _reader({**_texts(arguments), **options})
     for part in reader.partitions():
         yield from reader.read(part)
 
