@@ -77,5 +77,12 @@ def test_an_option_that_is_missing_is_refused_with_what_to_use(of: type[ReadOpti
             assert f"`{option}`" in details, f"{name}: the page does not name {option}"
 
 
+def test_each_option_that_the_tables_name_is_there() -> None:
+    others = {"latest", "error", "false", "topic", "headers", "textHeaders"}
+    for name, _, details in READ + WRITE:
+        named = set(re.findall(r"`(\w+)`", details)) - others
+        assert named <= known(ReadOptions) | known(WriteOptions), name
+
+
 def test_an_option_of_spark_itself_is_not_taken_for_one_of_kafka() -> None:
     ReadOptions.of({"path": "/", "log": "x", "spark.some.setting": "1"})

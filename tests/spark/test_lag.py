@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent
 import holdfast
 from holdfast import InvalidArgument, NotFound, Retention, Roll
 from holdfast.spark import LagListener
-from holdfast.spark.lag import lags_of
+from holdfast.spark.lag import lags_of, without_credentials
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.sources import view_schema
 from holdfast.spark.stream import StreamReader
@@ -113,6 +113,18 @@ def test_other_sources_have_no_lag_here(source: dict[str, str]) -> None:
     assert lags_of(source) == []
 
 
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ("/srv/data", "/srv/data"),
+        ("s3://bucket/store", "s3://bucket/store"),
+        ("https://user:secret@host:15672/prefix?token=secret#secret", "https://host:15672/prefix"),
+    ],
+)
+def test_a_store_is_shown_without_credentials(place: str, shown: str) -> None:
+    assert without_credentials(place) == shown
+
+
 # In the listener
 
 
@@ -186,9 +198,9 @@ def test_a_listener_that_fails_says_so_once_and_raises_nothing(caplog: pytest.Lo
 @pytest.mark.parametrize(
     ("positions", "token", "said"),
     [
-        ("s3://bucket/store", None, "cannot be stored at 's3://bucket/store'"),
+        ("s3://key:secret@bucket/store", None, "cannot be stored at 's3://bucket/store'"),
         ("data", "hf_1_2", "a token is for a server"),
-        ("http://", None, "not the URL|no URL|URL"),
+        ("http://", None, "http://host:15672"),
     ],
 )
 def test_a_place_that_takes_no_positions_is_refused(positions: str, token: str | None, said: str) -> None:

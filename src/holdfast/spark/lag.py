@@ -14,7 +14,7 @@ from holdfast.spark.options import ReadOptions
 from holdfast.spark.partitions import Picture
 from holdfast.spark.sources import Track
 
-__all__ = ["LogLag", "lags_of", "reported"]
+__all__ = ["LogLag", "lags_of", "reported", "without_credentials"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,11 @@ def reported(
     """Return the end of each log with its store, its name and how many records are behind the planned batch."""
     found: dict[str, dict[str, Any]] = {}
     for track, picture in latest:
-        entry: dict[str, Any] = {"0": picture.end, "id": track.log.id.hex(), "store": _shown(options.place)}
+        entry: dict[str, Any] = {
+            "0": picture.end,
+            "id": track.log.id.hex(),
+            "store": without_credentials(options.place),
+        }
         if track.kind in ("log", "put") and options.table is None:
             entry["log"] = track.log.name
         if planned:
@@ -67,6 +71,14 @@ def lags_of(source: Mapping[str, Any]) -> list[LogLag]:
     return found
 
 
+def without_credentials(place: str) -> str:
+    """Return the folder or URL of a store without what may be a credential: the user part, query and fragment."""
+    if "://" not in place:
+        return place
+    parts = urlsplit(place)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
 def _offsets(text: Any) -> dict[str, dict[str, Any]]:
     """Return offsets of this source from their JSON; of another source, or without any, an empty dict."""
     try:
@@ -80,11 +92,3 @@ def _offsets(text: Any) -> dict[str, dict[str, Any]]:
         for entry in content.values()
     )
     return content if ours else {}
-
-
-def _shown(place: str) -> str:
-    """Return the folder or URL of a store without what may be a credential: the user part, query and fragment."""
-    if "://" not in place:
-        return place
-    parts = urlsplit(place)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

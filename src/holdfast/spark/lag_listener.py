@@ -212,6 +212,8 @@ class LagListener(StreamingQueryListener):
             if text not in self._failed:
                 self._failed.add(text)
                 logger.warning("lag listener could not read %s of a query: %s", what, text, exc_info=True)
+        else:
+            self._failed.clear()
 
 
 def _by_log(query: QueryLag) -> list[tuple[str, str, int]]:

@@ -11,7 +11,7 @@ import holdfast
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.names import abbreviate
 from holdfast.log.consumer_offsets import Position
-from holdfast.spark.lag import LogLag
+from holdfast.spark.lag import LogLag, without_credentials
 from holdfast.spark.remote import is_url
 from holdfast.spark.stream import PLACE
 
@@ -40,8 +40,8 @@ class PositionExport:
             self._open().close()  # the address is checked now; the server may come later
         elif is_url(path):
             raise InvalidArgument(
-                f"positions cannot be stored at {path!r}: give the folder of the store, or the URL of its server "
-                "(http or https)"
+                f"positions cannot be stored at {without_credentials(path)!r}: give the folder of the store, or the "
+                "URL of its server (http or https)"
             )
         elif token is not None:
             raise InvalidArgument(f"a token is for a server, and {path!r} is a folder: give the URL of the server")
