@@ -330,6 +330,9 @@ def test_fields_of_every_type_have_a_type_in_spark(spark: SparkSession, tmp_path
     }
     assert {name: found[empty][name] for name in names} == dict.fromkeys(names)
     assert found[whole]["size"] == {"Weight": None, "Length": None, "int": 5}
+    called = spark.sql(f"SELECT * FROM holdfast_table('{tmp_path}', 'Everything')")
+    assert called.dtypes == frame.dtypes
+    assert by_key(rows(called)) == found
 
 
 def test_a_value_that_fits_no_column_is_named_and_can_be_read_as_text(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.spark.frames import read, refresh_view
+    from holdfast.spark.lag_listener import LagListener
     from holdfast.spark.pipelines.lake_history import history
 
-__all__ = ["history", "read", "refresh_view", "register"]
+__all__ = ["LagListener", "history", "read", "refresh_view", "register"]
 
 _ON_DEMAND = {
+    "LagListener": "holdfast.spark.lag_listener",
     "history": "holdfast.spark.pipelines.lake_history",
     "read": "holdfast.spark.frames",
     "refresh_view": "holdfast.spark.frames",
@@ -33,11 +35,14 @@ def __dir__() -> list[str]:
 def register(spark: "SparkSession", *, pushdown: bool | None = None) -> None:
     """Register the format "holdfast" with this session, for reading and writing, in batches and streams.
 
+    Also registers the table functions `holdfast_log`, `holdfast_messages` and `holdfast_table` for SQL.
+
     `pushdown` is deprecated and has no effect: filters never decide what is read, whatever the session's settings are,
     because Spark 4.3 shares one plan among all queries on a DataFrame. `read` with `since`, `until` or `keys` reads
     only the blocks that can match.
     """
     from holdfast.spark.source import HoldfastSource  # noqa: PLC0415 - needs Spark
+    from holdfast.spark.table_functions import register_functions  # noqa: PLC0415 - as above
 
     if pushdown is not None:
         warnings.warn(
@@ -47,3 +52,4 @@ def register(spark: "SparkSession", *, pushdown: bool | None = None) -> None:
             stacklevel=2,
         )
     spark.dataSource.register(HoldfastSource)
+    register_functions(spark)

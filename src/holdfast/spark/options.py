@@ -13,6 +13,8 @@ from typing import Any
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.hlc import version_before
 from holdfast.base.names import check_name
+from holdfast.spark.catalog_tables import refuse_catalog_table
+from holdfast.spark.kafka_options import KAFKA_READ, KAFKA_WRITE, refuse_kafka
 from holdfast.spark.remote import is_url
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names", "few", "matching_names"]
@@ -128,6 +130,8 @@ class ReadOptions:
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
         """Validate a user's options; an error names the option and its valid values."""
         options = _lower(given)
+        refuse_catalog_table(options)
+        refuse_kafka(options, KAFKA_READ)
         _refuse_unknown(options, _READ)
         if streaming:
             for ending in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
@@ -213,6 +217,8 @@ class WriteOptions:
     def of(cls, given: Mapping[str, str]) -> "WriteOptions":
         """Validate a user's options."""
         options = _lower(given)
+        refuse_catalog_table(options)
+        refuse_kafka(options, KAFKA_WRITE)
         _refuse_unknown(options, _WRITE)
         log, queue = options.get("log"), options.get("queue")
         if (log is None) == (queue is None):

@@ -20,6 +20,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.base.names import abbreviate
 from holdfast.log.consumer_offsets import Position
 from holdfast.spark.errors import in_one_line
+from holdfast.spark.lag import reported
 from holdfast.spark.options import LATEST, ReadOptions
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, plan, sequence_near, shares
 from holdfast.spark.reader import Share, read_share, wanted_columns
@@ -49,6 +50,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch = time.monotonic()
         self._placed: dict[str, int] = {}
         """The position that was committed for each track."""
+        self._planned: dict[str, int] = {}
+        """Where the last planned batch ends in each track."""
 
     @in_one_line
     def initialOffset(self) -> Offsets:
@@ -103,6 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         if total:
             self._last_batch = time.monotonic()
+        self._planned = ends
         found = {track.label: _offset(track, ends[track.label]) for track in self._in(ends)}
         for label, offset in found.items():
             if label not in start:
@@ -115,13 +119,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def reportLatestOffset(self) -> Offsets:
-        """Return the end of the logs, from which Spark computes the lag."""
-        return {track.label: _offset(track, track.look(durable=True).end) for track in self._view.tracks()}
+        """Return the end of the logs, and how many records each has behind the batch that was planned last.
+
+        Spark only reports this, as `latestOffset` of the source in the progress of the query.
+        """
+        return reported(self.options, self._latest(), self._planned)
 
     @in_one_line
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the stream at the present end of its logs."""
-        self._target = self.reportLatestOffset()
+        self._target = {track.label: _offset(track, picture.end) for track, picture in self._latest()}
 
     @in_one_line
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
@@ -169,6 +176,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ReadOptions.of(self._given, streaming=True)
             self._opened = View(self.options)
         return self._opened
+
+    def _latest(self) -> list[tuple[Track, Picture]]:
+        return [(track, track.look(durable=True)) for track in self._view.tracks()]
 
     def _in(self, offsets: Mapping[str, object]) -> list[Track]:
         tracks = {track.label: track for track in self._view.tracks()}

@@ -26,6 +26,7 @@ from holdfast.web.replica_watch import ReplicaWatch
 from holdfast.web.response_types import Listener
 from holdfast.web.responses import Refused
 from holdfast.web.stats_history import History
+from holdfast.web.tailer_lag import TailerLags
 from holdfast.web.tokens import Tokens
 
 __all__ = ["ServerContext"]
@@ -54,6 +55,7 @@ class ServerContext:
         self.tokens = Tokens(self.store.path, self._credential)
         self.paths = AllowedPaths(server.settings.allowed_paths)
         self.figures = Figures(self)
+        self.tailers = TailerLags(self)
         self.replica = ReplicaWatch(self.store, self.clock, server.settings.replica_lag_limit)
         self.history: History | None = None
         if server.settings.history_interval > 0:

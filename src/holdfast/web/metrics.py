@@ -1,4 +1,4 @@
-"""Prometheus metrics: totals of the server without a login, and metrics of each queue and table with one.
+"""Prometheus metrics: totals of the server without a login, and those of each queue, table and tailer with one.
 
 The two sets share no metric name: a query that sums over both counts nothing twice.
 """
@@ -27,6 +27,7 @@ from holdfast.base.metrics import Distribution, Kind, Registry, Sample
 from holdfast.replica.alarms import ALARMS as REPLICA_ALARMS
 from holdfast.web.overview_stats import OBJECTS, Known, Totals
 from holdfast.web.routes import Call, Media, Needs, Reply, Routes
+from holdfast.web.tailer_lag import each_tailer, worst_tailer
 
 if TYPE_CHECKING:
     from holdfast.web.context import ServerContext
@@ -158,6 +159,7 @@ class WholeServer(Collector):
         )
         for level in LEVELS:
             yield GaugeMetricFamily(level.name, level.help, level.read(site, totals))
+        yield from worst_tailer(site.tailers.look())
         registry = site.store.metrics
         shipping = {
             name for name, (kind, _) in registry.families().items() if name.startswith(_REPLICA) and kind == "gauge"
@@ -189,7 +191,7 @@ class WholeServer(Collector):
 
 
 class EachObject(Collector):
-    """Collects the metrics of each queue and table, labelled with their names."""
+    """Collects the metrics of each queue, table and named tailer, labelled with their names."""
 
     def __init__(
         self, site: "ServerContext", *, vhost: str | None = None, queue: str | None = None, families: Iterable[str] = ()
@@ -208,6 +210,8 @@ class EachObject(Collector):
             if self._vhost in (None, one.vhost) and self._queue in (None, one.name)
         ]
         yield from self._of_queues(known)
+        if self._queue is None:
+            yield from each_tailer(self._site.tailers.look(), self._wanted, self._vhost)
         registries = (self._site.store.metrics, self._site.broker.transient.metrics)
         samples = chain.from_iterable(
             self._samples(registry, {one.queue.name: one for one in known if one.metrics is registry})
@@ -345,7 +349,7 @@ def metrics(call: Call) -> Reply[None]:
 @routes.get(
     "/metrics/per-object",
     needs=Needs.MONITORING,
-    says="Show metrics of each queue and table in Prometheus' format.",
+    says="Show metrics of each queue, table and named tailer in Prometheus' format.",
     query={
         "vhost": "Only queues of this virtual host.",
         "queue": "Only queues of this name.",
