@@ -14,6 +14,7 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.hlc import version_before
 from holdfast.base.names import check_name
 from holdfast.spark.remote import is_url
+from holdfast.spark.store_access import StoreAccess, is_replica_folder, may_grow
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names", "few", "matching_names"]
 
@@ -124,6 +125,11 @@ class ReadOptions:
         """The location of the store, for people."""
         return self.url or str(self.path)
 
+    @property
+    def access(self) -> StoreAccess:
+        """Where the store is, for those who open it."""
+        return StoreAccess(self.path, self.url)
+
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
         """Validate a user's options; an error names the option and its valid values."""
@@ -133,10 +139,13 @@ class ReadOptions:
             for ending in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if ending.lower() in options:
                     raise InvalidArgument(f"the option {ending!r} is for batches: a stream has no end")
-        url = options.get("path", "") if is_url(options.get("path", "")) else ""
-        path = Path("/") if url else _path(options)
-        if url and streaming:
-            raise InvalidArgument("a store at a URL is a copy that does not grow: a stream needs the store's folder")
+        access = _access(options)
+        url, path = access.url, access.path
+        if url and streaming and not may_grow(url):
+            raise InvalidArgument(
+                "a store at a URL is a copy that does not grow: a stream needs the store's folder, its replica or its "
+                "server"
+            )
         view, table = options.get("view"), options.get("table")
         logs, log_pattern = _chosen(options, "log")
         queues, queue_pattern = _chosen(options, "queue")
@@ -158,6 +167,7 @@ class ReadOptions:
                 "nothing to read: give the option 'log', 'logs' or 'logPattern'; or 'queue', 'queues' or "
                 "'queuePattern' with 'view'; or 'table'"
             )
+        _check_name(options, url)
         as_of = _version(options)
         start_time = _times(options, "startingTimestamp", "startingOffsetsByTimestamp")
         end_time = _times(options, "endingTimestamp", "endingOffsetsByTimestamp")
@@ -267,10 +277,21 @@ def _check_queue_view(view: str | None, url: str, *, streaming: bool) -> None:
         raise InvalidArgument(f"the option 'queue' needs the option 'view': one of {', '.join(VIEWS)}")
     if view not in VIEWS:
         raise InvalidArgument(f"the option 'view' must be one of {', '.join(VIEWS)}, not {view!r}")
-    if view == "messages" and url:
-        raise InvalidArgument("the view 'messages' needs the store's folder: from a URL, read 'lifecycle'")
+    if view == "messages" and url and not may_grow(url):
+        raise InvalidArgument(
+            "the view 'messages' needs the store's folder, its replica or its server: from another URL, read "
+            "'lifecycle'"
+        )
     if view == "messages" and streaming:
         raise InvalidArgument("the view 'messages' is a snapshot and cannot be streamed: stream the view 'lifecycle'")
+
+
+def _check_name(options: Mapping[str, str], url: str) -> None:
+    if "name" in options and url:
+        raise InvalidArgument(
+            f"the option 'name' keeps a position in the store, so that retention waits for it, and {url!r} can only be "
+            "read: leave it out, or read from the store's folder"
+        )
 
 
 def _checked(name: str | None, what: str) -> str:
@@ -297,6 +318,15 @@ def _path(options: Mapping[str, str]) -> Path:
     if is_url(path):
         raise InvalidArgument(f"{path!r} is a URL, which can only be read: to write, give the folder of a store")
     return Path(re.sub(r"^file:(?=/)(//(?=/))?", "", path)).absolute()
+
+
+def _access(options: Mapping[str, str]) -> StoreAccess:
+    """Return where the store is: its folder, or a URL. A folder that has a replica counts as the URL of it."""
+    given = options.get("path", "")
+    if is_url(given):
+        return StoreAccess(Path("/"), given)
+    path = _path(options)
+    return StoreAccess(Path("/"), path.as_uri()) if is_replica_folder(path) else StoreAccess(path)
 
 
 def _chosen(options: Mapping[str, str], what: str) -> tuple[tuple[str, ...], str | None]:

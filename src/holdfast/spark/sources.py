@@ -3,24 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
 import holdfast
-from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.base.files import translate_os_errors
+from holdfast.base.errors import InvalidArgument
 from holdfast.log.log import Log
+from holdfast.replica.manifest_files import ManifestFiles
 from holdfast.spark.log_rows import LogRows, Rows
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, parts_of, plan, shares
 from holdfast.spark.queue_events import JournalRows, PutRows
 from holdfast.spark.queue_messages import MessageRows, Overlay, overlay
-from holdfast.spark.remote import files_at
+from holdfast.spark.remote import RemoteFiles
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES, arrow_schema
-from holdfast.table_registry import TABLES
+from holdfast.spark.store_access import StoreAccess
 
 if TYPE_CHECKING:  # only tables need it
     from holdfast.spark.table_changes import Layout
@@ -49,7 +48,7 @@ class Track:
 def view_schema(options: ReadOptions) -> pa.Schema:
     """Return all columns of the view that was asked for."""
     if options.table is not None and options.view != "log":
-        store = open_store(options.path, options.url)
+        store = open_store(options.access)
         try:
             return layout_of(options, store).schema
         finally:
@@ -63,15 +62,9 @@ def view_schema(options: ReadOptions) -> pa.Schema:
     return arrow_schema(LOG, [name for name in LOG.names if name not in ("headers", "textHeaders")])
 
 
-def open_store(path: Path, url: str = "") -> holdfast.Store:
+def open_store(access: StoreAccess) -> holdfast.Store:
     """Open the store read-only, which is possible while its owner writes."""
-    files = files_at(url)
-    with translate_os_errors("looking for a store in", path):
-        if not url and path.is_file():
-            raise NotFound(f"{str(path)!r} is a file, not the folder of a store: check the option 'path'")
-        if not any(files.exists(path / part) for part in ("logs", "journals", TABLES, "LOCK")):
-            raise NotFound(f"there is no store in {url or str(path)!r}: check the option 'path'")
-    return holdfast.open(path, read_only=True, files=files)
+    return holdfast.open(access.path, read_only=True, files=access.open_files())
 
 
 def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
@@ -88,7 +81,8 @@ class View:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self.store = open_store(options.path, options.url)
+        self._files = options.access.open_files()
+        self.store = holdfast.open(options.path, read_only=True, files=self._files)
         self._tracks: dict[str, Track] = {}
         self._overlays: dict[str, Overlay] = {}
         self._layout: Layout | None = None
@@ -98,6 +92,21 @@ class View:
         for track in self._tracks.values():
             track.log.close()
         self.store.close()
+
+    @property
+    def grows(self) -> bool:
+        """Whether records may be added to it; a copy at a URL does not grow."""
+        return not isinstance(self._files, RemoteFiles)
+
+    @property
+    def keeps_positions(self) -> bool:
+        """Whether positions of streams can be kept in it, so that retention waits for them."""
+        return not self.options.url
+
+    def refresh(self) -> None:
+        """Look for a newer moment of a replica. Logs of a folder are refreshed one by one, in `Track.look`."""
+        if isinstance(self._files, ManifestFiles):
+            self._files.refresh()
 
     def tracks(self) -> list[Track]:
         """Return every log that belongs to the view now: a pattern may match more over time."""
@@ -150,9 +159,9 @@ class View:
         from holdfast.spark.table_snapshot import Part, RecordRows, Selection  # noqa: PLC0415 - as above
 
         selection = Selection(options.as_of, options.include_deleted)
-        count = parts_of(stretches, options.min_partitions)
+        count, whole = parts_of(stretches, options.min_partitions), [stretch.narrowed() for stretch in stretches]
         return [
-            [(RecordRows(self._layout, columns, selection, Part(number, count), keys), list(stretches))]
+            [(RecordRows(self._layout, columns, selection, Part(number, count), keys), whole)]
             for number in range(count if stretches else 0)
         ]
 

@@ -63,6 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the option 'startingTimestamp' of a stream needs a time zone, as in "
                 f"{self.options.local_start.isoformat()}Z for UTC: Spark does not pass the session's zone to a stream"
             )
+        self._view.refresh()
         return {
             track.label: _offset(track, self._view.start(track, track.look(durable=True), LATEST))
             for track in self._view.tracks()
@@ -85,6 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Returns `start` while too few records for a batch are there. Also commits `start` as the position of this
         stream: all before it is processed.
         """
+        self._view.refresh()
         tracks = self._available(start)
         self._keep_place({label: begin for label, (_, begin, _) in tracks.items()})
         begins = {label: begin for label, (_, begin, _) in tracks.items()}
@@ -116,6 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     def reportLatestOffset(self) -> Offsets:
         """Return the end of the logs, from which Spark computes the lag."""
+        self._view.refresh()
         return {track.label: _offset(track, track.look(durable=True).end) for track in self._view.tracks()}
 
     @in_one_line
@@ -127,6 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return the work of each task of a batch."""
         stretches: list[Stretch] = []
+        self._view.refresh()
         for track in self._in(end):
             _check_same(track, end)
             picture = track.look(durable=True)
@@ -167,7 +171,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             # Here and not in the constructor: if that fails, Spark 4.3 reports an error of its own first.
             ReadOptions.of(self._given, streaming=True)
-            self._opened = View(self.options)
+            view = View(self.options)
+            if not view.grows:
+                view.close()
+                raise InvalidArgument(
+                    f"{self.options.place!r} is a copy of a store, which does not grow: a stream needs the store's "
+                    "folder, its replica or its server"
+                )
+            self._opened = view
         return self._opened
 
     def _in(self, offsets: Mapping[str, object]) -> list[Track]:
@@ -175,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for label in offsets:
             if label not in tracks:
                 raise DataLoss(
-                    f"the log {label!r}, which this query has read from, no longer exists in {self.options.path}"
+                    f"the log {label!r}, which this query has read from, no longer exists in {self.options.place}"
                 )
         return [track for label, track in tracks.items() if label in offsets]
 
