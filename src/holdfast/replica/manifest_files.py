@@ -56,6 +56,11 @@ class ManifestFiles:
     def __repr__(self) -> str:
         return f"ManifestFiles({self.url!r}, moment={self.manifest.moment.name!r})"
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a newer moment could not be asked for: see `ManifestSource`."""
+        return self._source.is_behind
+
     def refresh(self) -> None:
         """Show the newest moment. Raises `ReplicaError`."""
         found = self._source.newest(self.manifest)
@@ -92,7 +97,7 @@ class ManifestFiles:
 
     def _remote_log(self, log: LogEntry) -> RemoteLog:
         segments = [one for one in log.segments if one.parts]
-        ends = [*(one.base for one in segments[1:]), log.end]
+        ends = [one.base for one in segments[1:]] + [log.end] * bool(segments)
         entries = tuple(
             RemoteEntry(
                 SegmentName.of_stem(one.name.rpartition("/")[2]),

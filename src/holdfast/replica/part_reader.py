@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from holdfast.base.bucket import Bucket, FoundObject, ObjectMissing
-from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.errors import Corrupt, NotFound, ReplicaUnavailable
 from holdfast.replica.manifest import MANIFESTS, Manifest, Moment, Part, read_manifest
 
 __all__ = ["BucketManifests", "ManifestSource", "PartReader", "PartsDropped"]
@@ -29,6 +29,8 @@ class ManifestSource(Protocol):
 
     url: str
     """Where it is, without credentials, for messages."""
+    is_behind: bool
+    """Whether there may be more that could not be asked for when the last manifest was read."""
 
     def newest(self, known: Manifest | None) -> Manifest | None:
         """Return the newest manifest if it is newer than `known`; None if there is none. Raises `ReplicaError`."""
@@ -45,6 +47,8 @@ class ManifestSource(Protocol):
 
 class BucketManifests:
     """The manifests and parts in a bucket."""
+
+    is_behind = False
 
     def __init__(self, bucket: Bucket) -> None:
         self.url = bucket.url
@@ -145,7 +149,10 @@ class PartReader:
                 if new == key:  # it should be there: somebody has deleted it
                     raise error
                 pieces.append(self._piece(new, part, wanted))
-        return b"".join(pieces)
+        found_bytes = b"".join(pieces)
+        if len(found_bytes) < wanted.stop - wanted.start:
+            raise ReplicaUnavailable(f"{key} is not in {self.url} yet, and nobody else has it now: {error}") from error
+        return found_bytes
 
     def _piece(self, key: str, part: Part, wanted: _Address) -> bytes:
         first, last = max(part.start, wanted.start) - part.start, min(part.stop, wanted.stop) - part.start

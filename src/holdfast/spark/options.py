@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,7 +14,7 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.hlc import version_before
 from holdfast.base.names import check_name
 from holdfast.spark.remote import is_url
-from holdfast.spark.store_access import StoreAccess, is_replica_folder, may_grow
+from holdfast.spark.store_access import StoreAccess, is_replica_folder, is_server, may_grow
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names", "few", "matching_names"]
 
@@ -34,6 +34,8 @@ _OF_PLACES = (
 )
 _READ = (
     "path",
+    "live",
+    "token",
     "log",
     "logs",
     "logPattern",
@@ -82,6 +84,10 @@ class ReadOptions:
     path: Path
     url: str = ""
     """The URL of the store, if it is not a local folder; `path` is then its root."""
+    live: str = ""
+    """The URL of the server whose replica is read, for what the bucket has not yet."""
+    token: str = field(default="", repr=False)
+    """The token for the server."""
     names: tuple[str, ...] = ()
     """The names of the logs; with a view, of the queues, or of the one table."""
     pattern: str | None = None
@@ -128,7 +134,7 @@ class ReadOptions:
     @property
     def access(self) -> StoreAccess:
         """Where the store is, for those who open it."""
-        return StoreAccess(self.path, self.url)
+        return StoreAccess(self.path, self.url, self.live, self.token)
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
@@ -174,6 +180,8 @@ class ReadOptions:
         return cls(
             path=path,
             url=url,
+            live=access.live,
+            token=access.token,
             names=logs or queues or (() if table is None else (table,)),
             pattern=queue_pattern if view else log_pattern,
             view=view,
@@ -252,7 +260,8 @@ def chosen_names(options: ReadOptions, known: list[str]) -> list[str]:
         return matching_names(f"{what} in {options.place!r}", known, [options.pattern])
     for name in options.names:
         if name not in known:
-            raise NotFound(f"there is no {what} {name!r} in {options.place!r}; there are: {few(known)}")
+            served = " that this token may read" if is_server(options.url) else ""
+            raise NotFound(f"there is no {what} {name!r} in {options.place!r}{served}; there are: {few(known)}")
     return list(options.names)
 
 
@@ -322,11 +331,24 @@ def _path(options: Mapping[str, str]) -> Path:
 
 def _access(options: Mapping[str, str]) -> StoreAccess:
     """Return where the store is: its folder, or a URL. A folder that has a replica counts as the URL of it."""
-    given = options.get("path", "")
+    given, live, token = options.get("path", ""), options.get("live", ""), options.get("token", "")
     if is_url(given):
-        return StoreAccess(Path("/"), given)
-    path = _path(options)
-    return StoreAccess(Path("/"), path.as_uri()) if is_replica_folder(path) else StoreAccess(path)
+        found = StoreAccess(Path("/"), given.rstrip("/"), live.rstrip("/"), token)
+    else:
+        path = _path(options)
+        has_replica = is_replica_folder(path)
+        found = StoreAccess(Path("/"), path.as_uri(), live.rstrip("/"), token) if has_replica else StoreAccess(path)
+    for url in (given, live):
+        if is_server(url) and ("@" in url or "?" in url):
+            raise InvalidArgument("the URL of a server must not contain credentials: give the option 'token'")
+    if live and (not is_server(live) or not found.url or is_server(found.url)):
+        raise InvalidArgument(
+            "the option 'live' is the URL of the server (http://host:15672 or https://...) that ships to the replica "
+            "in the option 'path'"
+        )
+    if token and not found.server:
+        raise InvalidArgument("the option 'token' is for a server: give its URL in the option 'path' or 'live'")
+    return found
 
 
 def _chosen(options: Mapping[str, str], what: str) -> tuple[tuple[str, ...], str | None]:

@@ -103,6 +103,11 @@ class View:
         """Whether positions of streams can be kept in it, so that retention waits for them."""
         return not self.options.url
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there may be more that could not be asked for: the server of the option `live` does not answer."""
+        return isinstance(self._files, ManifestFiles) and self._files.is_behind
+
     def refresh(self) -> None:
         """Look for a newer moment of a replica. Logs of a folder are refreshed one by one, in `Track.look`."""
         if isinstance(self._files, ManifestFiles):

@@ -4,10 +4,13 @@ import os
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from holdfast.base.errors import NotFound, ReplicaError
+from holdfast.base.errors import InvalidArgument, NotFound, ReplicaError
 from holdfast.base.files import Files, SystemFiles, translate_os_errors
 from holdfast.log.part_cache import PartCache
+from holdfast.remote.address import Address
+from holdfast.remote.served_manifests import LiveManifests, ServedManifests
 from holdfast.remote_parts import temporary_parts
 from holdfast.replica.bucket import is_replica_url, open_bucket
 from holdfast.replica.manifest_files import ManifestFiles
@@ -16,41 +19,89 @@ from holdfast.spark.remote import RemoteFiles
 from holdfast.store_layout import LOCK
 from holdfast.table_registry import TABLES
 
-__all__ = ["StoreAccess", "is_replica_folder", "may_grow"]
+__all__ = ["TOKEN", "StoreAccess", "is_replica_folder", "is_server", "may_grow"]
 
+TOKEN = "HOLDFAST_TOKEN"
+"""The environment variable with the token for servers."""
 _OWNER, _MANIFESTS = "owner.json", "manifest"
+_tokens: dict[str, str] = {}
+"""By URL of a server: the token that a read of this process was given as an option."""
 
 
 @dataclass(frozen=True)
 class StoreAccess:
-    """The options that say where the store is. Pickled for the tasks, which find credentials in their environment."""
+    """The options that say where the store is.
+
+    Pickled for the tasks, but without its token: tasks get that from the options of the read, or like all other
+    credentials from their environment.
+    """
 
     path: Path
     url: str = ""
     """The URL of the store; empty for a local folder. `path` is then the root of its files."""
+    live: str = ""
+    """The URL of the server that ships to this replica."""
+    token: str = field(default="", repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make the same without the token."""
+        return StoreAccess, (self.path, self.url, self.live)
+
+    @property
+    def server(self) -> str:
+        """The URL of the server; empty if none is asked."""
+        return self.url if is_server(self.url) else self.live
+
+    def remember_token(self) -> None:
+        """Let this process use the token of the options for this server from now on."""
+        if self.token:
+            _tokens[self.server] = self.token
 
     def open_files(self) -> Files:
         """Return the files of the store, for planning. Raises `NotFound` if there is no store, and `ReplicaError`."""
         if not self.url:
             self._check_folder(SystemFiles())
             return SystemFiles()
-        if may_grow(self.url):
+        self.remember_token()
+        if may_grow(self.url) and (self._secret or not is_server(self.url)):
             try:
                 reader, parts = self.parts
-                return ManifestFiles(_source_of(self), reader, parts, self)
+                return ManifestFiles(self._source, reader, parts, self)
             except NotFound:
-                pass
+                if self.server:
+                    raise
             except ReplicaError as error:
                 if not _lacks_library(error):
                     raise
-        files = RemoteFiles(self.url)
-        self._check_folder(files)
+        try:
+            files = RemoteFiles(self.url)
+            self._check_folder(files)
+        except Exception as error:
+            if is_server(self.url):
+                raise self._no_token() from error
+            raise
         return files
 
     @property
     def parts(self) -> tuple[PartReader, PartCache]:
         """The reader of parts of a replica, and the cache in front of it. One pair for this process."""
-        return _opened(self)
+        return _opened(self.url, self.live, self._secret)
+
+    @property
+    def _source(self) -> ManifestSource:
+        return _source_of(self.url, self.live, self._secret)
+
+    @property
+    def _secret(self) -> str:
+        if not self.server:
+            return ""
+        return self.token or _tokens.get(self.server) or os.environ.get(TOKEN, "")
+
+    def _no_token(self) -> InvalidArgument:
+        return InvalidArgument(
+            f"reading {self.url!r} needs a token: set {TOKEN} where the driver and the tasks run, or give the option "
+            "'token'. holdfast token create makes one"
+        )
 
     def _check_folder(self, files: Files) -> None:
         path, what = self.path, self.url or str(self.path)
@@ -62,9 +113,14 @@ class StoreAccess:
                 raise NotFound(f"there is no store in {what!r}{also}: check the option 'path'")
 
 
+def is_server(url: str) -> bool:
+    """Return whether this is the URL of a server."""
+    return url.lower().startswith(("http://", "https://"))
+
+
 def may_grow(url: str) -> bool:
-    """Return whether there may be a replica at this URL; otherwise it is a copy of a store, which does not grow."""
-    return is_replica_url(url)
+    """Return whether there may be a replica or a server at this URL; otherwise it is a copy, which does not grow."""
+    return is_replica_url(url) or is_server(url)
 
 
 def is_replica_folder(path: Path) -> bool:
@@ -73,19 +129,30 @@ def is_replica_folder(path: Path) -> bool:
 
 
 @cache
-def _source_of(access: StoreAccess) -> ManifestSource:
-    return BucketManifests(open_bucket(access.url))
+def _source_of(url: str, live: str, token: str) -> ManifestSource:
+    if is_server(url):
+        return ServedManifests(_address(url, token))
+    shipped = BucketManifests(open_bucket(url))
+    return LiveManifests(shipped, ServedManifests(_address(live, token), patience=0)) if live else shipped
 
 
 @cache
-def _opened(access: StoreAccess) -> tuple[PartReader, PartCache]:
-    reader = PartReader(_source_of(access))
+def _opened(url: str, live: str, token: str) -> tuple[PartReader, PartCache]:
+    reader = PartReader(_source_of(url, live, token))
     return reader, temporary_parts(lambda url: reader)
 
 
 os.register_at_fork(after_in_child=_opened.cache_clear)  # connections are the parent's
-
 os.register_at_fork(after_in_child=_source_of.cache_clear)
+
+
+def _address(url: str, token: str) -> Address:
+    if not token:
+        raise InvalidArgument(
+            f"reading {url!r} needs a token: set {TOKEN} where the driver and the tasks run, or give the option "
+            "'token'. holdfast token create makes one"
+        )
+    return Address.parse(url, token=token)
 
 
 def _lacks_library(error: ReplicaError) -> bool:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.base.errors import InvalidArgument
+from holdfast.base.errors import InvalidArgument, ReplicaUnavailable
 from holdfast.base.names import abbreviate
 from holdfast.log.consumer_offsets import Position
 from holdfast.spark.errors import in_one_line
@@ -139,6 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             first = self._view.check_kept(track, picture, first)
             if picture.end < stop:
+                self._check_reached(track, stop)
                 raise DataLoss(
                     f"the log {track.log.name!r} ends at {picture.end}, before {stop}, where a batch of this query "
                     "ends: it may have been restored from a backup. Start the query again with a new checkpoint"
@@ -197,6 +198,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check_same(track, start)
         return int(start[track.label]["0"])
 
+    def _check_reached(self, track: Track, stop: int) -> None:
+        """Raise `ReplicaUnavailable` if records may only be missing because the server does not answer."""
+        if self._view.is_behind:
+            raise ReplicaUnavailable(
+                f"records of {track.log.name!r} before {stop} are not in {self.options.place} yet, and "
+                f"{self.options.live} does not answer: start the query again when it does, or when they are shipped"
+            )
+
     def _available(self, start: Offsets) -> dict[str, tuple[Picture, int, int]]:
         """Return for each track its picture, where the next batch begins, and how far it could reach."""
         self._in(start)
@@ -206,6 +215,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue  # it was created after the end was set
             picture = track.look(durable=True)
             begin, end = self._begin(track, picture, start), picture.end
+            if end < begin and self._view.is_behind:
+                end = begin  # it has read what the bucket has not yet
             if end < begin:
                 raise DataLoss(
                     f"the log {track.log.name!r} ends at {end}, but this query has read up to {begin}: it may have "
