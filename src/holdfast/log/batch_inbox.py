@@ -269,6 +269,12 @@ class BatchInbox:
             if name.startswith(f"{manifest.digest}-{manifest.batch}-"):
                 self.files.remove(self.parts / name)
 
+    def forget(self, manifest: Manifest) -> None:
+        """Forget that a batch was adopted: it will not be committed again."""
+        path = self._done(manifest)
+        if self.files.exists(path):
+            self.files.remove(path)
+
     def sweep(self, now: int) -> int:
         """Delete parts that are not needed any more, and return how many.
 

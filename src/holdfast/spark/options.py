@@ -61,6 +61,7 @@ _READ = (
 )
 _WRITE = (
     "path",
+    "token",
     "log",
     "queue",
     "compression",
@@ -219,6 +220,10 @@ class WriteOptions:
     path: Path
     log: str | None
     queue: str | None
+    url: str = ""
+    """The URL of the replica or of the server, if it is not a local folder."""
+    token: str = field(default="", repr=False)
+    """The token for the server."""
     compression: str | None = None
     app: str | None = None
     """With `version`, the key under which a batch is written at most once."""
@@ -227,11 +232,22 @@ class WriteOptions:
     wait: float = 60.0
     """Seconds to wait until the process that owns the store has adopted a committed batch."""
 
+    @property
+    def access(self) -> StoreAccess:
+        """Where the store is, for those who write to it."""
+        return StoreAccess(self.path, self.url, token=self.token)
+
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "WriteOptions":
         """Validate a user's options."""
         options = _lower(given)
         _refuse_unknown(options, _WRITE)
+        access = _access(options)
+        if access.url and not may_grow(access.url):
+            raise InvalidArgument(
+                f"{access.url!r} is a copy of a store, which can only be read: to write, give the folder of a store, the "
+                "URL of its replica or that of its server"
+            )
         log, queue = options.get("log"), options.get("queue")
         if (log is None) == (queue is None):
             raise InvalidArgument("no target: give either the option 'log' or the option 'queue'")
@@ -242,7 +258,9 @@ class WriteOptions:
         if (app is None) != (version is None):
             raise InvalidArgument("the options 'txnAppId' and 'txnVersion' must be given together")
         return cls(
-            path=_path(options),
+            path=access.path,
+            url=access.url,
+            token=access.token,
             log=log,
             queue=queue,
             compression=_choice(options, "compression", ("none", "gzip", "zstd", "lz4")),
@@ -324,8 +342,6 @@ def _path(options: Mapping[str, str]) -> Path:
     path = options.get("path")
     if not path:
         raise InvalidArgument("the option 'path' is missing: give the folder of the store")
-    if is_url(path):
-        raise InvalidArgument(f"{path!r} is a URL, which can only be read: to write, give the folder of a store")
     return Path(re.sub(r"^file:(?=/)(//(?=/))?", "", path)).absolute()
 
 

@@ -25,8 +25,6 @@ from pyspark.sql import functions as F
 
 import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.base.files import SystemFiles
-from holdfast.log.batch_inbox import BatchInbox
 from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
 from holdfast.spark.options import few
 from holdfast.spark.pipelines import Result
@@ -158,7 +156,7 @@ def replay(
     options |= {"log": log} if log is not None else {}
     messages = replayable(frame)
     sink = BatchWriter(options, messages.schema, overwrite=False)
-    if BatchInbox(SystemFiles.of_store(Path(sink.options.path)), Path(sink.options.path)).is_known(sink.manifest):
+    if sink.is_known(sink.manifest):
         return None
     counted = Observation("replay")
     observed = messages.observe(counted, F.count(F.lit(1)).alias("rows"))
