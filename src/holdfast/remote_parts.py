@@ -19,7 +19,16 @@ from holdfast.log.part_cache import CACHE, CACHE_BYTES, PartCache
 if TYPE_CHECKING:
     from holdfast.base.bucket import Bucket, ObjectReader
 
-__all__ = ["HasParts", "close_parts", "process_parts", "reading_parts", "register_metrics", "store_parts", "temporary_parts"]
+__all__ = [
+    "HasParts",
+    "close_parts",
+    "process_parts",
+    "reading_parts",
+    "register_metrics",
+    "store_parts",
+    "temporary_parts",
+]
+
 
 @runtime_checkable
 class HasParts(Protocol):

@@ -144,7 +144,11 @@ class Adopting:
         expected = [b"1", b"end 1", b"2", b"end 2", b"3", b"end 3"]
         committed = [key for key in bucket.snapshot() if key.startswith(BATCHES)]
         with holdfast.open(
-            PATH, files=self.files.after_crash("reordered", bucket.operations), clock=self.clock, background=False, replica=bucket
+            PATH,
+            files=self.files.after_crash("reordered", bucket.operations),
+            clock=self.clock,
+            background=False,
+            replica=bucket,
         ) as store:
             settle(store, self.clock)
             found = [one.payload for one in store.log("events").read()]

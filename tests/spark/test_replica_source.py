@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def test_a_part_that_was_replaced_is_read_from_what_replaced_it(tmp_path: Path, 
     for _ in range(60):  # small parts are put together
         store.log("events").append(b"more")
         store.replica.ship()
-    named = {key for key in store.replica._shipper.known["logs/events"].keys()}  # noqa: SLF001
+    named = {key for key in store.replica._shipper.known["logs/events"].keys()}
     folder = tmp_path / "replica" / "logs" / "events"
     deleted = [path for path in folder.rglob("*.*") if path.relative_to(tmp_path / "replica").as_posix() not in named]
     for path in deleted:
@@ -180,7 +180,7 @@ def test_a_segment_that_retention_dropped_is_data_loss_unless_allowed(tmp_path: 
         store.replica.ship()
         for path in (tmp_path / "replica" / "logs" / "events").rglob("*-*.*"):
             if path.relative_to(tmp_path / "replica").as_posix() not in set(
-                store.replica._shipper.known["logs/events"].keys()  # noqa: SLF001
+                store.replica._shipper.known["logs/events"].keys()
             ):
                 path.unlink()
         if raises:

@@ -20,7 +20,6 @@ from holdfast.replica.bucket import open_bucket
 from tests.spark.test_replica_source import VIEWS, Account, batches, read, reader, rows, stream
 from tests.web.serving import Served
 
-
 OWN = [{**options, "logPattern": "[ew]*"} if "logPattern" in options else options for options in VIEWS]
 """Without the logs of the server itself, which the default user may not read."""
 
@@ -188,7 +187,9 @@ except ReplicaUnavailable as error:
 """
     environment = {**os.environ, "HOLDFAST_TOKEN": token}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert re.match(r"records of 'events' before 20 are not in file:.* yet, and http.* does not answer", run.stdout), run
+    assert re.match(r"records of 'events' before 20 are not in file:.* yet, and http.* does not answer", run.stdout), (
+        run
+    )
 
 
 # Permissions and secrets

@@ -57,7 +57,11 @@ class PartCache:
     """
 
     def __init__(
-        self, files: Files, folder: Callable[[], Path], open_bucket: Callable[[str], ObjectReader], limit: int = CACHE_BYTES
+        self,
+        files: Files,
+        folder: Callable[[], Path],
+        open_bucket: Callable[[str], ObjectReader],
+        limit: int = CACHE_BYTES,
     ) -> None:
         """Make an empty cache. `folder` is called at the first use; `open_bucket` returns the bucket at a URL."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:

@@ -14,8 +14,8 @@ from holdfast.log.layout import SegmentHeader
 from holdfast.log.segment_files import SegmentName
 
 __all__ = [
-    "REMOTE",
     "NO_CHECKSUM",
+    "REMOTE",
     "UNKNOWN",
     "ListsRemote",
     "PartSource",

@@ -92,6 +92,17 @@ class HttpClient:
         self._understood(status, answer, f"GET {path}")
         raise AssertionError("an error was raised")
 
+    def send_content(self, path: str, content: bytes, **query: Any) -> None:
+        """Send bytes as they are with a PUT. Raises `OutcomeUnknown` if there is no response."""
+        target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+        headers = {
+            "Authorization": self._login,
+            "Accept": "application/json",
+            "Content-Type": "application/octet-stream",
+        }
+        status, answer = self._exchange("PUT", target, content, headers, again=False, wait=0)
+        self._understood(status, answer, f"PUT {path}")
+
     def close(self) -> None:
         """Close all connections; calls that wait for a response, and later calls, raise `Closed`. Idempotent."""
         with self._guard:

@@ -160,9 +160,7 @@ class LiveManifests:
     def _merged(self, shipped: Manifest, present: Manifest | None, known: Manifest | None) -> Manifest:
         live = {} if present is None else {log.folder: log for log in present.logs}
         before = {} if known is None else {log.folder: log for log in known.logs}
-        logs = [
-            _followed(_joined(log, live.pop(log.folder, None)), before.get(log.folder)) for log in shipped.logs
-        ]
+        logs = [_followed(_joined(log, live.pop(log.folder, None)), before.get(log.folder)) for log in shipped.logs]
         logs += [_followed(log, before.get(log.folder)) for log in live.values()]  # too new for the bucket
         return replace(shipped, logs=tuple(sorted(logs, key=lambda log: log.folder)))
 

@@ -119,7 +119,7 @@ class BucketInbox:
                     for part in manifest.parts:
                         self._fetch_part(part, commit.checksums.get(part.file))
             except Corrupt as error:
-                self._drop_files(manifest)
+                self._inbox.discard(part.file for part in manifest.parts)
                 self._refuse(key, str(error))
                 self._bucket.delete([key, *(PARTS + part.file for part in manifest.parts)])
                 return
@@ -146,12 +146,6 @@ class BucketInbox:
             with contextlib.closing(self._files.open(path, "x")) as file:
                 write_all(file, data, 0)
                 file.sync()
-
-    def _drop_files(self, manifest: Manifest) -> None:
-        for part in manifest.parts:
-            for name in (part.file, part.file + ".blocks"):
-                if self._files.exists(self._inbox.parts / name):
-                    self._files.remove(self._inbox.parts / name)
 
     def _refuse(self, key: str, reason: str) -> None:
         logger.error("batch rejected: key=%s reason=%s", key, reason)

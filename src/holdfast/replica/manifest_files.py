@@ -91,7 +91,9 @@ class ManifestFiles:
                 inner = outer
         for log in manifest.logs:
             folders.setdefault(log.folder, set())
-        self.inline = {key: part.inline for log in manifest.logs for key, part in log.parts() if part.inline is not None}
+        self.inline = {
+            key: part.inline for log in manifest.logs for key, part in log.parts() if part.inline is not None
+        }
         self._reader.add(self.inline)
         self.manifest, self._contents, self._folders, self._remote = manifest, contents, folders, remote
 

@@ -51,11 +51,12 @@ class PresentStore:
         """
         logs: list[LogEntry] = []
         with holdfast.open(self._path, read_only=True) as store:
-            for kind, names, find in (
+            found: list[tuple[Kind, list[str], Callable[[str], Log]]] = [
                 ("queue", store.queues(), store.journal),
                 ("table", store.tables(), store.table_log),
                 ("log", store.logs(), store.log),
-            ):
+            ]
+            for kind, names, find in found:
                 for name in names:
                     if allows(kind, name):
                         # Deleted meanwhile, or created and not opened yet.
@@ -91,7 +92,12 @@ class PresentStore:
         if not 0 <= start < stop or stop - start > READ_MAX:
             raise InvalidArgument(f"ask for 1 to {READ_MAX} bytes, not for {start} to {stop}")
         with holdfast.open(self._path, read_only=True) as store:
-            log = {LOGS: store.log, JOURNALS: store.journal, TABLES: store.table_log}[root](name)
+            find: dict[str, Callable[[str], Log]] = {
+                LOGS: store.log,
+                JOURNALS: store.journal,
+                TABLES: store.table_log,
+            }
+            log = find[root](name)
             try:
                 found = [one for one in log.reader.segments(durable=True) if f"{one.segment_id:016x}" == segment_id]
                 if log.id.hex() != log_id or not found or found[-1].limit < stop:

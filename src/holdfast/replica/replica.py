@@ -430,9 +430,7 @@ class Replica:
             self._troubles.clear("batches")
         except (HoldfastError, OSError) as error:
             if self._troubles.note("batches", error):
-                logger.warning(
-                    "batches not received, will retry: url=%s error=%s", self.url, error, extra=self.fields
-                )
+                logger.warning("batches not received, will retry: url=%s error=%s", self.url, error, extra=self.fields)
 
     def _clean(self) -> None:
         """Collect garbage if it is due. That this fails is an error of its own: the moment is in the bucket."""

@@ -1,11 +1,11 @@
 """Where the sink puts its batches: the folder of a store, the bucket of its replica, or its server."""
 
-import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -19,9 +19,9 @@ from holdfast.log.part_buffer import PartBuffer
 from holdfast.replica.batch_objects import BatchObjects, Commit
 from holdfast.replica.bucket import open_bucket
 from holdfast.replica.manifest_files import ROOT, ManifestFiles
-from holdfast.spark.store_access import StoreAccess
+from holdfast.spark.store_access import StoreAccess, is_server
 
-__all__ = ["BucketOutbox", "FolderOutbox", "Outbox", "Parts", "PartsWriter", "outbox_of"]
+__all__ = ["BucketOutbox", "FolderOutbox", "Outbox", "Parts", "PartsWriter", "ServedOutbox", "outbox_of"]
 
 logger = logging.getLogger("holdfast.spark")
 
@@ -125,7 +125,7 @@ class FolderOutbox:
         """As `Outbox.hand_over`."""
         incoming, deadline = self._inbox(), time.monotonic() + wait
         manifest = replace(manifest, parts=written.parts)
-        with _guarded(incoming, deadline):
+        with incoming.guarded(wait):
             if not incoming.hand_over(manifest):
                 logger.info("batch repeated and not added: batch=%d query=%s", manifest.batch, manifest.query)
         while incoming.waits(manifest) and not incoming.refused(manifest):
@@ -142,7 +142,7 @@ class FolderOutbox:
     def take_back(self, manifest: Manifest, written: Parts, wait: float) -> None:
         """As `Outbox.take_back`."""
         incoming = self._inbox()
-        with _guarded(incoming, time.monotonic() + wait):
+        with incoming.guarded(wait):
             if not incoming.is_known(manifest):
                 incoming.drop(replace(manifest, parts=written.parts))
                 if not manifest.once:
@@ -227,8 +227,49 @@ class BucketOutbox:
         return files
 
 
+class ServedOutbox:
+    """The server of a store. It adopts a batch before it answers, or within its patience."""
+
+    def __init__(self, access: StoreAccess) -> None:
+        self._url = access.url
+        self._batches = access.batches
+
+    def check(self) -> None:
+        """As `Outbox.check`. Whether this user may write to the target is checked by `target`."""
+        self._batches.check()
+
+    def log_of(self, queue: str) -> str:
+        """As `Outbox.log_of`."""
+        return self._batches.target(None, queue, "")[0]
+
+    def writer(self, manifest: Manifest, codec: Codec | None) -> PartsWriter:
+        """As `Outbox.writer`."""
+        send, remove = partial(self._batches.send, manifest), partial(self._batches.remove, manifest)
+        return PartBuffer(manifest, time.time_ns(), send, remove)
+
+    def hand_over(self, manifest: Manifest, written: Parts, wait: float) -> None:
+        """As `Outbox.hand_over`."""
+        outcome, repeated = self._batches.commit(replace(manifest, parts=written.parts), wait)
+        if repeated:
+            logger.info("batch repeated and not added: batch=%d query=%s", manifest.batch, manifest.query)
+        if outcome == "waiting":
+            _warn_late(manifest, self._url)
+        if outcome == "refused":
+            raise _refused(manifest, self._url)
+
+    def is_known(self, manifest: Manifest) -> bool:
+        """As `Outbox.is_known`."""
+        return self._batches.target(manifest.log, manifest.queue, manifest.query)[1] >= manifest.batch
+
+    def take_back(self, manifest: Manifest, written: Parts, wait: float) -> None:
+        """As `Outbox.take_back`. The server keeps the parts of a committed batch."""
+        self._batches.remove(manifest, [part.file for part in written.parts])
+
+
 def outbox_of(access: StoreAccess) -> Outbox:
     """Return where the batches for a store are put."""
+    if is_server(access.url):
+        return ServedOutbox(access)
     return BucketOutbox(access.url) if access.url else FolderOutbox(access.path)
 
 
@@ -241,19 +282,3 @@ def _refused(manifest: Manifest, place: str) -> HoldfastError:
         f"the store {place!r} could not adopt batch {manifest.batch}: its parts are damaged. See the log of the process "
         f"that owns the store; the batch is kept as {manifest.file}.bad"
     )
-
-
-@contextlib.contextmanager
-def _guarded(incoming: BatchInbox, deadline: float) -> Iterator[None]:
-    while True:
-        try:
-            guard = incoming.guard()
-            break
-        except Locked:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-    try:
-        yield
-    finally:
-        guard.release()

@@ -83,7 +83,6 @@ class Stretch:
         segment.parts = process_parts()
         return segment
 
-
     def narrowed(self) -> "Stretch":
         """Return the same for a task: with only those parts of a replica that it reads."""
         return self if self.parts is None else self.parts.narrowed(self)
@@ -253,7 +252,9 @@ def plan(picture: Picture, start: int, stop: int, track: str = "") -> list[Stret
             begin = HEADER_SIZE if first == segment.base else byte_at(segment, first, HEADER_SIZE)
             size = (limit if last == end else byte_at(segment, last, limit)) - begin
             parts = _parts_of(segment)
-            found.append(Stretch(str(segment.log), segment.name, header, limit, end, first, last, size, track, url, parts))
+            found.append(
+                Stretch(str(segment.log), segment.name, header, limit, end, first, last, size, track, url, parts)
+            )
     return found
 
 

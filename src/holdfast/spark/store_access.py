@@ -10,6 +10,7 @@ from holdfast.base.errors import InvalidArgument, NotFound, ReplicaError
 from holdfast.base.files import Files, SystemFiles, translate_os_errors
 from holdfast.log.part_cache import PartCache
 from holdfast.remote.address import Address
+from holdfast.remote.served_batches import ServedBatches
 from holdfast.remote.served_manifests import LiveManifests, ServedManifests
 from holdfast.remote_parts import temporary_parts
 from holdfast.replica.bucket import is_replica_url, open_bucket
@@ -25,7 +26,7 @@ TOKEN = "HOLDFAST_TOKEN"
 """The environment variable with the token for servers."""
 _OWNER, _MANIFESTS = "owner.json", "manifest"
 _tokens: dict[str, str] = {}
-"""By URL of a server: the token that a read of this process was given as an option."""
+"""By URL of a server: the token that the read of this task was given as an option."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,17 @@ class StoreAccess:
         return self.url if is_server(self.url) else self.live
 
     def remember_token(self) -> None:
-        """Let this process use the token of the options for this server from now on."""
+        """Let this task use the token of its read for the server; without one, that of the environment."""
         if self.token:
             _tokens[self.server] = self.token
+        else:
+            _tokens.pop(self.server, None)
 
     def open_files(self) -> Files:
         """Return the files of the store, for planning. Raises `NotFound` if there is no store, and `ReplicaError`."""
         if not self.url:
             self._check_folder(SystemFiles())
             return SystemFiles()
-        self.remember_token()
         if may_grow(self.url) and (self._secret or not is_server(self.url)):
             try:
                 reader, parts = self.parts
@@ -73,12 +75,23 @@ class StoreAccess:
             except ReplicaError as error:
                 if not _lacks_library(error):
                     raise
+        return self._copy()
+
+    def _copy(self) -> RemoteFiles:
+        """Return the files of a plain copy of a store."""
         try:
             files = RemoteFiles(self.url)
             self._check_folder(files)
+        except NotFound:
+            raise
         except Exception as error:
             if is_server(self.url):
-                raise self._no_token() from error
+                raise _no_token(self.url) from error
+            if may_grow(self.url):  # without its text, which may have a secret
+                raise NotFound(
+                    f"there is no store in {self.url!r}, and no replica: check the option 'path'. A plain copy of a "
+                    f"store could not be looked for there ({type(error).__name__})"
+                ) from None
             raise
         return files
 
@@ -86,6 +99,11 @@ class StoreAccess:
     def parts(self) -> tuple[PartReader, PartCache]:
         """The reader of parts of a replica, and the cache in front of it. One pair for this process."""
         return _opened(self.url, self.live, self._secret)
+
+    @property
+    def batches(self) -> ServedBatches:
+        """The client that sends batches to the server. One for this process."""
+        return _batches_of(self.server, self._secret)
 
     @property
     def _source(self) -> ManifestSource:
@@ -96,12 +114,6 @@ class StoreAccess:
         if not self.server:
             return ""
         return self.token or _tokens.get(self.server) or os.environ.get(TOKEN, "")
-
-    def _no_token(self) -> InvalidArgument:
-        return InvalidArgument(
-            f"reading {self.url!r} needs a token: set {TOKEN} where the driver and the tasks run, or give the option "
-            "'token'. holdfast token create makes one"
-        )
 
     def _check_folder(self, files: Files) -> None:
         path, what = self.path, self.url or str(self.path)
@@ -146,13 +158,25 @@ os.register_at_fork(after_in_child=_opened.cache_clear)  # connections are the p
 os.register_at_fork(after_in_child=_source_of.cache_clear)
 
 
+@cache
+def _batches_of(url: str, token: str) -> ServedBatches:
+    return ServedBatches(_address(url, token))
+
+
+os.register_at_fork(after_in_child=_batches_of.cache_clear)
+
+
 def _address(url: str, token: str) -> Address:
     if not token:
-        raise InvalidArgument(
-            f"reading {url!r} needs a token: set {TOKEN} where the driver and the tasks run, or give the option "
-            "'token'. holdfast token create makes one"
-        )
+        raise _no_token(url)
     return Address.parse(url, token=token)
+
+
+def _no_token(url: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{url!r} needs a token: set {TOKEN} where the driver and the tasks run, or give the option 'token'. holdfast "
+        "token create makes one"
+    )
 
 
 def _lacks_library(error: ReplicaError) -> bool:

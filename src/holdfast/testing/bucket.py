@@ -145,7 +145,9 @@ class SimBucket:
 
         def collect() -> list[ListedObject]:
             sizes = self._listed[0] if self._lag and self._listed else self._sizes()
-            return sorted(ListedObject(key, size) for key, size in sizes.items() if key.startswith(prefix) and key > after)
+            return sorted(
+                ListedObject(key, size) for key, size in sizes.items() if key.startswith(prefix) and key > after
+            )
 
         return self._do("list", prefix, collect)
 

@@ -16,7 +16,6 @@ more headers: `replayed-log`, `replayed-offset`, `replayed-time`. Any DataFrame 
 
 import hashlib
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 from pyspark.errors import AnalysisException, ParseException

@@ -1,5 +1,6 @@
 """Holdfast's own API under /api/holdfast: queues, messages, dead letters, logs, tables and the server."""
 
+from holdfast.web.api.batches import batch_routes
 from holdfast.web.api.blocks import block_routes
 from holdfast.web.api.channels import client_routes
 from holdfast.web.api.dead_letters import dead_routes
@@ -27,6 +28,7 @@ OWN: list[Routes] = [
     client_routes,
     log_routes,
     block_routes,
+    batch_routes,
     table_routes,
     pipeline_routes,
 ]

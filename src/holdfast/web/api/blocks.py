@@ -57,7 +57,5 @@ def segment(call: Call) -> Reply[bytes]:
     kind, name = call.site.present.named(call.path["root"], call.path["folder"])
     _check(call, kind, name)
     start, stop = call.number("start", 0), call.number("stop", 0)
-    content = call.site.present.read(
-        call.path["root"], name, call.path["log"], call.path["segment"], start, stop
-    )
+    content = call.site.present.read(call.path["root"], name, call.path["log"], call.path["segment"], start, stop)
     return Reply(raw=content, media=_BYTES)
