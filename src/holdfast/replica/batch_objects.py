@@ -1,8 +1,8 @@
 """Batches of other machines as objects of a bucket: finished parts, each batch committed by one object.
 
-`incoming/parts/FILE` are parts as in the folder `incoming/` of a store; `incoming/batches/DIGEST-BATCH.json`, created if
-absent, commits a batch; `incoming/refused/DIGEST-BATCH.json` says why the owner could not adopt it. The owner deletes
-the commit when a manifest with the records is in the bucket. `incoming/newest` changes with each commit, so that the
+`incoming/parts/FILE` are parts as in the folder `incoming/` of a store; `incoming/batches/DIGEST-BATCH.json`, created
+if absent, commits a batch; `incoming/refused/DIGEST-BATCH.json` says why the owner could not adopt it. The owner
+deletes the commit when a manifest with the records is in the bucket. `incoming/newest` changes with each commit, so that the
 owner need not list a bucket in which there is nothing new.
 """
 

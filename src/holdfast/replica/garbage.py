@@ -35,7 +35,7 @@ _MANY = 1000
 
 
 def is_control(key: str) -> bool:
-    """Return whether this is the key of a manifest, of an object of owner and standbys, or of a batch: no part of a log."""
+    """Return whether this is no part of a log: a manifest, an object of owner and standbys, or of a batch."""
     return key in (OWNER, STANDBYS, PROMOTE) or key.startswith((MANIFESTS, INCOMING))
 
 

@@ -13,8 +13,7 @@ from typing import Any
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.hlc import version_before
 from holdfast.base.names import check_name
-from holdfast.spark.remote import is_url
-from holdfast.spark.store_access import StoreAccess, is_replica_folder, is_server, may_grow
+from holdfast.spark.store_access import StoreAccess, is_server, may_grow
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names", "few", "matching_names"]
 
@@ -245,8 +244,8 @@ class WriteOptions:
         access = _access(options)
         if access.url and not may_grow(access.url):
             raise InvalidArgument(
-                f"{access.url!r} is a copy of a store, which can only be read: to write, give the folder of a store, the "
-                "URL of its replica or that of its server"
+                f"{access.url!r} is a copy of a store, which can only be read: to write, give the folder of a store, "
+                "the URL of its replica or that of its server"
             )
         log, queue = options.get("log"), options.get("queue")
         if (log is None) == (queue is None):
@@ -338,33 +337,12 @@ def _refuse_unknown(options: Mapping[str, str], known: tuple[str, ...]) -> None:
             raise InvalidArgument(f"there is no option {key!r}; there are: {', '.join(known)}")
 
 
-def _path(options: Mapping[str, str]) -> Path:
+def _access(options: Mapping[str, str]) -> StoreAccess:
+    """Return where the store is: its folder, or a URL."""
     path = options.get("path")
     if not path:
         raise InvalidArgument("the option 'path' is missing: give the folder of the store")
-    return Path(re.sub(r"^file:(?=/)(//(?=/))?", "", path)).absolute()
-
-
-def _access(options: Mapping[str, str]) -> StoreAccess:
-    """Return where the store is: its folder, or a URL. A folder that has a replica counts as the URL of it."""
-    given, live, token = options.get("path", ""), options.get("live", ""), options.get("token", "")
-    if is_url(given):
-        found = StoreAccess(Path("/"), given.rstrip("/"), live.rstrip("/"), token)
-    else:
-        path = _path(options)
-        has_replica = is_replica_folder(path)
-        found = StoreAccess(Path("/"), path.as_uri(), live.rstrip("/"), token) if has_replica else StoreAccess(path)
-    for url in (given, live):
-        if is_server(url) and ("@" in url or "?" in url):
-            raise InvalidArgument("the URL of a server must not contain credentials: give the option 'token'")
-    if live and (not is_server(live) or not found.url or is_server(found.url)):
-        raise InvalidArgument(
-            "the option 'live' is the URL of the server (http://host:15672 or https://...) that ships to the replica "
-            "in the option 'path'"
-        )
-    if token and not found.server:
-        raise InvalidArgument("the option 'token' is for a server: give its URL in the option 'path' or 'live'")
-    return found
+    return StoreAccess.of(path, options.get("live", ""), options.get("token", ""))
 
 
 def _chosen(options: Mapping[str, str], what: str) -> tuple[tuple[str, ...], str | None]:

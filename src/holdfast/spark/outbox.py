@@ -279,6 +279,6 @@ def _warn_late(manifest: Manifest, place: str) -> None:
 
 def _refused(manifest: Manifest, place: str) -> HoldfastError:
     return Corrupt(
-        f"the store {place!r} could not adopt batch {manifest.batch}: its parts are damaged. See the log of the process "
-        f"that owns the store; the batch is kept as {manifest.file}.bad"
+        f"the store {place!r} could not adopt batch {manifest.batch}: its parts are damaged. See the log of the "
+        f"process that owns the store; the batch is kept as {manifest.file}.bad"
     )

@@ -19,12 +19,11 @@ from holdfast.spark.queue_events import JournalRows, PutRows
 from holdfast.spark.queue_messages import MessageRows, Overlay, overlay
 from holdfast.spark.remote import RemoteFiles
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES, arrow_schema
-from holdfast.spark.store_access import StoreAccess
 
 if TYPE_CHECKING:  # only tables need it
     from holdfast.spark.table_changes import Layout
 
-__all__ = ["Track", "View", "Work", "layout_of", "open_store", "view_schema"]
+__all__ = ["Track", "View", "Work", "layout_of", "view_schema"]
 
 Work = tuple[Rows, list[Stretch]]
 """Stretches of one track, and the converter that makes rows of them."""
@@ -48,7 +47,7 @@ class Track:
 def view_schema(options: ReadOptions) -> pa.Schema:
     """Return all columns of the view that was asked for."""
     if options.table is not None and options.view != "log":
-        store = open_store(options.access)
+        store = options.access.open()
         try:
             return layout_of(options, store).schema
         finally:
@@ -60,11 +59,6 @@ def view_schema(options: ReadOptions) -> pa.Schema:
     if options.headers:
         return LOG
     return arrow_schema(LOG, [name for name in LOG.names if name not in ("headers", "textHeaders")])
-
-
-def open_store(access: StoreAccess) -> holdfast.Store:
-    """Open the store read-only, which is possible while its owner writes."""
-    return holdfast.open(access.path, read_only=True, files=access.open_files())
 
 
 def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":

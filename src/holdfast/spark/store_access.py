@@ -1,11 +1,13 @@
 """Where a read finds its store: a folder, a plain copy at a URL, a replica in a bucket, or a server."""
 
 import os
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound, ReplicaError
 from holdfast.base.files import Files, SystemFiles, translate_os_errors
 from holdfast.log.part_cache import PartCache
@@ -14,9 +16,9 @@ from holdfast.remote.served_batches import ServedBatches
 from holdfast.remote.served_manifests import LiveManifests, ServedManifests
 from holdfast.remote_parts import temporary_parts
 from holdfast.replica.bucket import is_replica_url, open_bucket
-from holdfast.replica.manifest_files import ManifestFiles
+from holdfast.replica.manifest_files import ROOT, ManifestFiles
 from holdfast.replica.part_reader import BucketManifests, ManifestSource, PartReader
-from holdfast.spark.remote import RemoteFiles
+from holdfast.spark.remote import RemoteFiles, is_url
 from holdfast.store_layout import LOCK
 from holdfast.table_registry import TABLES
 
@@ -44,6 +46,24 @@ class StoreAccess:
     """The URL of the server that ships to this replica."""
     token: str = field(default="", repr=False)
 
+    @classmethod
+    def of(cls, path: str, live: str = "", token: str = "") -> "StoreAccess":
+        """Return where a store is from the options of a user. A folder that has a replica counts as its URL."""
+        for url in (path, live):
+            if is_server(url) and ("@" in url or "?" in url):
+                raise InvalidArgument("the URL of a server must not contain credentials: give the option 'token'")
+        folder = None if is_url(path) else Path(re.sub(r"^file:(?=/)(//(?=/))?", "", path)).absolute()
+        url = path.rstrip("/") if folder is None else folder.as_uri() if is_replica_folder(folder) else ""
+        found = cls(folder if folder is not None and not url else ROOT, url, live.rstrip("/"), token)
+        if live and (not is_server(live) or not url or is_server(url)):
+            raise InvalidArgument(
+                "the option 'live' is the URL of the server (http://host:15672 or https://...) that ships to the "
+                "replica in the option 'path'"
+            )
+        if token and not found.server:
+            raise InvalidArgument("the option 'token' is for a server: give its URL in the option 'path' or 'live'")
+        return found
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to make the same without the token."""
         return StoreAccess, (self.path, self.url, self.live)
@@ -59,6 +79,10 @@ class StoreAccess:
             _tokens[self.server] = self.token
         else:
             _tokens.pop(self.server, None)
+
+    def open(self) -> holdfast.Store:
+        """Open the store read-only, which is possible while its owner writes."""
+        return holdfast.open(self.path, read_only=True, files=self.open_files())
 
     def open_files(self) -> Files:
         """Return the files of the store, for planning. Raises `NotFound` if there is no store, and `ReplicaError`."""

@@ -1,4 +1,4 @@
-"""API routes for batches of finished blocks, as Spark writes them: parts are uploaded, then one request commits them."""
+"""API routes for batches of finished blocks, as Spark writes them: parts are uploaded, then one request commits."""
 
 import asyncio
 import contextlib
