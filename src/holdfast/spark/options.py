@@ -33,8 +33,6 @@ _OF_PLACES = (
 )
 _READ = (
     "path",
-    "live",
-    "token",
     "log",
     "logs",
     "logPattern",
@@ -57,10 +55,11 @@ _READ = (
     "onDamage",
     "damageReport",
     "name",
+    "live",
+    "token",
 )
 _WRITE = (
     "path",
-    "token",
     "log",
     "queue",
     "compression",
@@ -68,6 +67,7 @@ _WRITE = (
     "txnVersion",
     "blockBytes",
     "wait",
+    "token",
     "checkpointLocation",
     "queryName",
 )
