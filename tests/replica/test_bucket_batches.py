@@ -1,7 +1,6 @@
 """Batches that another machine commits to the bucket: each is adopted once, whatever stops the owner."""
 
 import zlib
-from pathlib import Path
 
 import pytest
 
@@ -192,6 +191,3 @@ def test_a_new_owner_adopts_what_the_old_one_had_not_shipped() -> None:
         settle(store, clock)
         assert [one.payload for one in store.log("events").read()] == [b"first", b"batch"]
         assert left(lost) == []
-
-
-Folder = Path

@@ -1,5 +1,6 @@
 """Spark's source and sink with a real S3: what is read and written, what is refused, and no secret anywhere."""
 
+import base64
 import itertools
 import json
 import pickle
@@ -68,7 +69,7 @@ def test_errors_say_what_to_do_and_show_no_secret(
 ) -> None:
     with pytest.raises(ReplicaError, match="there is no such bucket") as no_bucket:
         read("s3://missing-bucket/prefix", log="events")
-    with pytest.raises(NotFound, match="there is no store in .*, and no replica") as nothing:
+    with pytest.raises(NotFound, match=r"there is no store in .*, and no replica") as nothing:
         read(url, log="events")
     with holdfast.open(tmp_path / "data", replica=url, background=False) as store:
         fill(store)
@@ -106,8 +107,6 @@ print(json.dumps([offset for batch in reader.read(share) for offset in batch["of
 
 def test_tasks_need_the_bucket_and_nothing_else(url: str, tmp_path: Path) -> None:
     """Planned here, the owner's folder moved away, and each task run in a process of its own."""
-    import base64
-
     with holdfast.open(tmp_path / "data", replica=url, background=False) as store:
         fill(store)
     made = reader(url, log="events", minPartitions="3")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -180,8 +180,5 @@ def test_places_that_cannot_be_written_to_are_refused_before_any_task(
 def test_a_bucket_without_a_replica_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "replica" / "manifest").mkdir(parents=True)
     (tmp_path / "replica" / "owner.json").write_text("{}")
-    with pytest.raises(NotFound, match="no store in .*, and no replica"):
+    with pytest.raises(NotFound, match=r"no store in .*, and no replica"):
         writer({"path": (tmp_path / "replica").as_uri()}, log="x")
-
-
-Check = Callable[[], None]

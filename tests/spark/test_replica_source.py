@@ -13,6 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import holdfast
 from holdfast import Flush, InvalidArgument, Message, NotFound, Roll
+from holdfast.replica.bucket import open_bucket
+from holdfast.replica.folder_bucket import FolderBucket
+from holdfast.replica.manifest import list_moments, read_manifest
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.partitions import DataLoss
 from holdfast.spark.reader import Reader
@@ -90,8 +93,6 @@ def test_a_replica_has_the_rows_of_the_folder(store: holdfast.Store, tmp_path: P
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """Requests to buckets in folders from now on: the kind, the key and how many bytes came."""
-    from holdfast.replica.folder_bucket import FolderBucket
-
     found: list[tuple[str, str, int]] = []
     get, get_range = FolderBucket.get, FolderBucket.get_range
 
@@ -152,38 +153,38 @@ def test_tasks_fetch_each_part_once_and_only_their_own(parted: Path, monkeypatch
     assert [kind for kind, _, _ in requests] == ["get"] * len({key for _, key, _ in requests})
 
 
+def collect(replica: Path) -> int:
+    """Delete the parts that the newest moment does not name, as garbage collection does later; return how many."""
+    bucket = open_bucket(replica.as_uri())
+    named = set(read_manifest(bucket, list_moments(bucket)[-1]).keys())
+    garbage = [one.key for one in bucket.list("logs/") if one.key not in named]
+    bucket.delete(garbage)
+    return len(garbage)
+
+
 def test_a_part_that_was_replaced_is_read_from_what_replaced_it(tmp_path: Path, store: holdfast.Store) -> None:
-    """As after garbage collection: the task knows the parts of an old moment."""
+    """The task knows the parts of an old moment."""
     expected = read(tmp_path / "data", log="events")
     made = reader(tmp_path / "replica", log="events")
     shares = made.partitions()
     for _ in range(60):  # small parts are put together
         store.log("events").append(b"more")
         store.replica.ship()
-    named = {key for key in store.replica._shipper.known["logs/events"].keys()}
-    folder = tmp_path / "replica" / "logs" / "events"
-    deleted = [path for path in folder.rglob("*.*") if path.relative_to(tmp_path / "replica").as_posix() not in named]
-    for path in deleted:
-        path.unlink()
-    assert deleted
+    assert collect(tmp_path / "replica")
     table = pa.Table.from_batches([batch for share in shares for batch in made.read(share)])
     assert table.equals(expected)
 
 
 def test_a_segment_that_retention_dropped_is_data_loss_unless_allowed(tmp_path: Path, store: holdfast.Store) -> None:
-    for given, raises in (("true", True), ("false", False)):
+    for given in ("true", "false"):
         made = reader(tmp_path / "replica", log="events", failOnDataLoss=given)
         shares = made.partitions()
         log = store.log("events")
         log.append_many([b"later"] * 60)
-        log.clear(force=True) if hasattr(log, "clear") else None
+        log.clear(force=True)
         store.replica.ship()
-        for path in (tmp_path / "replica" / "logs" / "events").rglob("*-*.*"):
-            if path.relative_to(tmp_path / "replica").as_posix() not in set(
-                store.replica._shipper.known["logs/events"].keys()
-            ):
-                path.unlink()
-        if raises:
+        assert collect(tmp_path / "replica")
+        if given == "true":
             with pytest.raises(DataLoss, match="dropped by retention while it was being read"):
                 [batch for share in shares for batch in made.read(share)]
         else:
@@ -283,7 +284,7 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path: Path, store: holdfast.S
     with pytest.raises(NotFound, match=f"there is no log 'other' in '{url}'"):
         read(url, log="other")
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(NotFound, match="there is no store in .*nothing.: check the option 'path'"):
+    with pytest.raises(NotFound, match=r"there is no store in .*nothing'"):
         read((tmp_path / "nothing").as_uri(), log="events")
     with pytest.raises(InvalidArgument, match="keeps a position in the store"):
         stream(url, name="mine")

@@ -2,8 +2,8 @@
 
 `incoming/parts/FILE` are parts as in the folder `incoming/` of a store; `incoming/batches/DIGEST-BATCH.json`, created
 if absent, commits a batch; `incoming/refused/DIGEST-BATCH.json` says why the owner could not adopt it. The owner
-deletes the commit when a manifest with the records is in the bucket. `incoming/newest` changes with each commit, so that the
-owner need not list a bucket in which there is nothing new.
+deletes the commit when a manifest with the records is in the bucket. `incoming/newest` changes with each commit, so
+that the owner need not list a bucket in which there is nothing new.
 """
 
 import contextlib
