@@ -51,9 +51,9 @@ class WatermarkFile:
             if mark == self._last:
                 return
             self._file = self._files.open(self._path, "w" if self._files.exists(self._path) else "x")
-        raw = pack_watermark(mark)
+        raw = _FORM.pack(WATERMARK_MAGIC, 1, *mark)
         self._last = None  # unknown while it is being written
-        write_all(self._file, raw, 0)
+        write_all(self._file, raw + _CRC.pack(crc32c(raw)), 0)
         self._last = mark
 
     def rest(self) -> None:

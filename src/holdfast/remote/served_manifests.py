@@ -102,7 +102,7 @@ class LiveManifests:
     """A bucket with the tail that it has not yet, from the server that ships to it.
 
     All that the bucket has is read from the bucket. While the server does not answer, this is as fresh as the bucket,
-    and never goes back behind what was seen. `_guard` is held while manifests are read. Threads: any.
+    and never goes back behind what was seen. `_guard` protects the last manifests. Threads: any.
     """
 
     def __init__(self, bucket: ManifestSource, server: ServedManifests) -> None:
@@ -112,19 +112,24 @@ class LiveManifests:
         self._shipped: Manifest | None = None
         self._present: Manifest | None = None
         self._away_until = float("-inf")
-        self._guard = threading.RLock()
+        self._guard = threading.Lock()
         self.is_behind = False
         """Whether the server did not answer when the last manifest was read."""
 
     def newest(self, known: Manifest | None) -> Manifest | None:
         """As `ManifestSource.newest`."""
         with self._guard:
-            self._shipped = self._bucket.newest(self._shipped) or self._shipped
-            self._look()
+            before = self._shipped, self._present
+        shipped, present = self._bucket.newest(before[0]), self._look(before[1])
+        with self._guard:
+            # Another thread may have found a newer one meanwhile.
+            if shipped is not None and (self._shipped is None or shipped.moment > self._shipped.moment):
+                self._shipped = shipped
+            self._present = present or self._present  # not compared: the clock of the server may be set back
             if self._shipped is None:
                 return None
             merged = self._merged(self._shipped, self._present, known)
-            return None if known is not None and merged.logs == known.logs else merged
+        return None if known is not None and merged.logs == known.logs else merged
 
     def get(self, key: str) -> FoundObject:
         """As `Bucket.get`."""
@@ -144,18 +149,20 @@ class LiveManifests:
         except (Unreachable, Closed) as error:
             raise ObjectMissing(f"{self._server.url} does not answer: {error}") from error
 
-    def _look(self) -> None:
-        """Read the manifest of the server."""
+    def _look(self, known: Manifest | None) -> Manifest | None:
+        """Return the manifest of the server if it is newer; None also if the server does not answer."""
         if time.monotonic() < self._away_until:
-            return
+            return None
         try:
-            self._present = self._server.newest(self._present) or self._present
+            found = self._server.newest(known)
             self.is_behind = False
+            return found
         except (Unreachable, Closed) as error:
             if not self.is_behind:
                 logger.warning("live server does not answer, reading the bucket alone: error=%s", error)
             self.is_behind = True
             self._away_until = time.monotonic() + _AWAY_S
+            return None
 
     def _merged(self, shipped: Manifest, present: Manifest | None, known: Manifest | None) -> Manifest:
         live = {} if present is None else {log.folder: log for log in present.logs}

@@ -89,7 +89,7 @@ class PartReader:
     """Reads parts by their keys: from the manifest that has them inline, from objects, or from what replaced them.
 
     The owner replaces small parts by larger ones, and deletes those that no kept moment names. The bytes of a segment
-    never change, so the newest manifest says where they are then. `_guard` is held while that is read. Threads: any.
+    never change, so the newest manifest says where they are then. `_guard` protects the contents. Threads: any.
     """
 
     def __init__(self, source: ManifestSource) -> None:
@@ -97,7 +97,7 @@ class PartReader:
         self._source = source
         self._manifest: Manifest | None = None
         self._inline: OrderedDict[str, bytes] = OrderedDict()
-        self._guard = threading.RLock()
+        self._guard = threading.Lock()
 
     def add(self, inline: Mapping[str, bytes]) -> None:
         """Keep the contents of inline parts by their keys."""
@@ -133,8 +133,7 @@ class PartReader:
             raise error
         base, end = int(found["start"]), int(found["stop"])
         wanted = _Address(found["log"], found["id"], base + start, end if stop is None else min(base + stop, end))
-        with self._guard:
-            manifest = self._manifest = self._source.newest(self._manifest) or self._manifest
+        manifest = self._manifest = self._source.newest(self._manifest) or self._manifest
         log = next((one for one in manifest.logs if f"{one.folder}/{one.id}" == wanted.log), None) if manifest else None
         segment = None if log is None else next((one for one in log.segments if one.id == wanted.segment), None)
         if log is None or segment is None:

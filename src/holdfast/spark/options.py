@@ -141,17 +141,10 @@ class ReadOptions:
         """Validate a user's options; an error names the option and its valid values."""
         options = _lower(given)
         _refuse_unknown(options, _READ)
-        if streaming:
-            for ending in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
-                if ending.lower() in options:
-                    raise InvalidArgument(f"the option {ending!r} is for batches: a stream has no end")
         access = _access(options)
         url, path = access.url, access.path
-        if url and streaming and not may_grow(url):
-            raise InvalidArgument(
-                "a store at a URL is a copy that does not grow: a stream needs the store's folder, its replica or its "
-                "server"
-            )
+        if streaming:
+            _check_stream(options, url)
         view, table = options.get("view"), options.get("table")
         logs, log_pattern = _chosen(options, "log")
         queues, queue_pattern = _chosen(options, "queue")
@@ -310,6 +303,17 @@ def _check_queue_view(view: str | None, url: str, *, streaming: bool) -> None:
         )
     if view == "messages" and streaming:
         raise InvalidArgument("the view 'messages' is a snapshot and cannot be streamed: stream the view 'lifecycle'")
+
+
+def _check_stream(options: Mapping[str, str], url: str) -> None:
+    for ending in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        if ending.lower() in options:
+            raise InvalidArgument(f"the option {ending!r} is for batches: a stream has no end")
+    if url and not may_grow(url):
+        raise InvalidArgument(
+            "a store at a URL is a copy that does not grow: a stream needs the store's folder, its replica or its "
+            "server"
+        )
 
 
 def _check_name(options: Mapping[str, str], url: str) -> None:

@@ -62,7 +62,7 @@ class PartsWriter(Protocol):
 
 
 class Outbox(Protocol):
-    """One place to which batches are written. Made anew in each task and in the driver."""
+    """One place to which batches are written. Each task makes one, and the driver."""
 
     def check(self) -> None:
         """Raise an error before any task runs if nothing can be written there."""
