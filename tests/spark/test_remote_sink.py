@@ -1,7 +1,12 @@
 """Writing to a store through the bucket of its replica or its server: whole, in order and once, as into its folder."""
 
 import dataclasses
+import json
 import logging
+import random
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +19,10 @@ from holdfast import InvalidArgument, NotFound
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.replica.bucket import open_bucket
 from holdfast.spark.sink import BatchWriter, Parts
+from tests.tiers import a_seed, rounds
 from tests.web.serving import Served
 
+ROOT = Path(__file__).parent.parent.parent
 Place = dict[str, str]
 
 
@@ -182,3 +189,21 @@ def test_a_bucket_without_a_replica_is_refused(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "replica" / "owner.json").write_text("{}")
     with pytest.raises(NotFound, match=r"no store in .*, and no replica"):
         writer({"path": (tmp_path / "replica").as_uri()}, log="x")
+
+
+@pytest.mark.slow
+def test_each_batch_is_added_once_though_its_driver_is_killed_again_and_again(
+    served: Served, place: Place, name: str, tmp_path: Path
+) -> None:
+    seed = a_seed()
+    rng, notes, batches = random.Random(seed), tmp_path / "notes", 12
+    worker = [sys.executable, "-m", "tests.spark.sink_worker", json.dumps({**place, "log": name}), str(notes)]
+    for _ in range(rounds(10, 4)):
+        with subprocess.Popen([*worker, str(batches)], stdout=subprocess.PIPE, cwd=ROOT) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            time.sleep(rng.uniform(0, 3 if "token" not in place else 0.5))
+            child.kill()
+    subprocess.run([*worker, str(batches)], cwd=ROOT, check=True, capture_output=True)
+    expected = [b"%d.%d" % (number, part) for number in range(batches) for part in range(3)]
+    assert payloads(served, name) == expected, f"seed {seed}"
