@@ -32,6 +32,7 @@ _HEAVY_PATHS = (
     "replica/test_failover_real.py",
     "replica/test_real.py",
     "replica/test_served.py",
+    "replica/test_spark_bucket.py",
     "spark/test_demo.py",
     "spark/test_exactly_once.py",
     "spark/test_live.py",

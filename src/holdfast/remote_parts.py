@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 from holdfast.base.errors import ReplicaError
@@ -17,9 +17,28 @@ from holdfast.base.pid import is_alive
 from holdfast.log.part_cache import CACHE, CACHE_BYTES, PartCache
 
 if TYPE_CHECKING:
-    from holdfast.base.bucket import Bucket
+    from holdfast.base.bucket import Bucket, ObjectReader
 
-__all__ = ["close_parts", "process_parts", "reading_parts", "register_metrics", "store_parts"]
+__all__ = [
+    "HasParts",
+    "close_parts",
+    "process_parts",
+    "reading_parts",
+    "register_metrics",
+    "store_parts",
+    "temporary_parts",
+]
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    """Files that come with a cache of the parts of segments."""
+
+    @property
+    def parts(self) -> PartCache:
+        """The cache."""
+        ...
+
 
 _PREFIX = "holdfast-cache"
 _written: "WeakValueDictionary[tuple[Path, int], PartCache]" = WeakValueDictionary()
@@ -54,7 +73,12 @@ def close_parts(files: Files, store: Path, parts: PartCache) -> None:
 
 
 def reading_parts(files: Files, store: Path) -> PartCache:
-    """Return the cache for a store that is opened read-only: the writer's, if that is this process."""
+    """Return the cache for a store that is opened read-only: the writer's, if that is this process.
+
+    Files of a replica have a cache of their own.
+    """
+    if isinstance(files, HasParts):
+        return files.parts
     return _written.get(_identity(files, store)) or process_parts()
 
 
@@ -85,9 +109,14 @@ def process_parts() -> PartCache:
     It is in the folder for temporary files, because the store may not be writable, and ends with the process. The
     bucket is that of `remote.json`; the credentials come from the environment.
     """
-    parts = PartCache(SystemFiles(), _temporary_folder, _open)
-    os.register_at_fork(after_in_child=parts.detach_after_fork)
     os.register_at_fork(after_in_child=_open.cache_clear)  # connections are the parent's
+    return temporary_parts(_open)
+
+
+def temporary_parts(open_bucket: "Callable[[str], ObjectReader]") -> PartCache:
+    """Return a new cache in the folder for temporary files. It ends with the process: make few."""
+    parts = PartCache(SystemFiles(), _temporary_folder, open_bucket)
+    os.register_at_fork(after_in_child=parts.detach_after_fork)
     return parts
 
 

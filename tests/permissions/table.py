@@ -112,6 +112,21 @@ def allowed(user: User, row: Row, protocol: str) -> bool:
     return bool(row.needs) and all(user.has(permission, name) for permission, name in row.needs)
 
 
+def _blocks(folder: str) -> Request:
+    return "GET", f"/api/holdfast/blocks/{folder}/0/0?start=0&stop=8", None
+
+
+def _batches(what: str, name: str) -> tuple[Request, ...]:
+    """Requests about a batch of finished blocks; without parts, nothing is added."""
+    part = f"/api/holdfast/batches/{'0' * 24}-0-0-00.part?{what}={name}"
+    return (
+        ("GET", f"/api/holdfast/batches?{what}={name}", None),
+        ("PUT", part, None),
+        ("DELETE", part, None),
+        ("POST", "/api/holdfast/batches", {what: name, "query": "q", "batch": 0, "parts": []}),
+    )
+
+
 def _binding(kind: str, destination: str) -> tuple[Request, ...]:
     path = f"/api/bindings/%2F/e/news/{kind}/{destination}"
     return (("POST", path, {"routing_key": "k"}), ("DELETE", f"{path}/k", None))
@@ -162,7 +177,7 @@ TABLE = [
         "put",
         "queue",
         (("write", "orders"),),
-        http=(("POST", f"{Q}/messages", {"messages": [{"payload": "x"}]}),),
+        http=(("POST", f"{Q}/messages", {"messages": [{"payload": "x"}]}), *_batches("queue", "orders")),
         capnp=("put",),
     ),
     Row(
@@ -182,7 +197,10 @@ TABLE = [
         "peek; list leases and delayed messages",
         "queue",
         (("read", "orders"),),
-        http=tuple(("GET", Q + what, None) for what in ("/messages", "/messages/0", "/leases", "/delayed")),
+        http=(
+            *(("GET", Q + what, None) for what in ("/messages", "/messages/0", "/leases", "/delayed")),
+            _blocks("journals/orders"),
+        ),
         capnp=("peek", "stats"),
     ),
     Row(
@@ -251,7 +269,7 @@ TABLE = [
         "log",
         (("read", "clicks"),),
         "administrator",
-        http=(("GET", f"{LOG}/records", None), ("GET", f"{LOG}/inspect", None)),
+        http=(("GET", f"{LOG}/records", None), ("GET", f"{LOG}/inspect", None), _blocks("logs/clicks")),
     ),
     Row(
         "read a log of the server",
@@ -261,6 +279,7 @@ TABLE = [
         http=(
             ("GET", "/api/holdfast/logs/holdfast.definitions/records", None),
             ("GET", "/api/holdfast/logs/holdfast.definitions/inspect", None),
+            _blocks("logs/holdfast.definitions"),
         ),
         not_default=True,
     ),
@@ -269,7 +288,7 @@ TABLE = [
         "log",
         (("write", "clicks"),),
         "administrator",
-        http=(("POST", f"{LOG}/records", {"records": [{"payload": "x"}]}),),
+        http=(("POST", f"{LOG}/records", {"records": [{"payload": "x"}]}), *_batches("log", "clicks")),
     ),
     Row(
         "compact, clear",
@@ -304,9 +323,12 @@ TABLE = [
         "table",
         (("read", "Account"),),
         "administrator",
-        http=tuple(
-            ("GET", TABLE_PATH + what, None)
-            for what in ("/records", "/records/{key}", "/records/{key}/history", "/changes")
+        http=(
+            *(
+                ("GET", TABLE_PATH + what, None)
+                for what in ("/records", "/records/{key}", "/records/{key}/history", "/changes")
+            ),
+            _blocks("tables/Account"),
         ),
     ),
     Row(

@@ -28,8 +28,9 @@ FREE = {
     "/api/holdfast/may",
     "/api/holdfast/tokens",
     "/api/holdfast/tokens/{id}",
+    "/api/holdfast/blocks",
 }
-"""What every user may do with what is the user's own."""
+"""What every user may do with what is the user's own, or what lists only what the user may read."""
 
 
 class Account(Model, id=1, version="1.0"):

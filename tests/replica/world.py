@@ -119,8 +119,8 @@ class SlowBucket:
     def compare_and_swap(self, key: str, content: bytes, etag: str) -> str | None:
         return self._do(lambda: self._noted(key, content, self._bucket.compare_and_swap(key, content, etag)))
 
-    def list(self, prefix: str) -> list[ListedObject]:
-        return self._do(lambda: self._bucket.list(prefix))
+    def list(self, prefix: str, after: str = "") -> list[ListedObject]:
+        return self._do(lambda: self._bucket.list(prefix, after))
 
     def delete(self, keys: Sequence[str]) -> None:
         self._do(lambda: self._bucket.delete(keys))

@@ -268,7 +268,7 @@ def test_parts_that_are_not_whole_are_refused_and_the_batch_may_come_again(tmp_p
     for spoil in spoils:
         made = writer(tmp_path, txnAppId=spoil.__name__, txnVersion=1)
         parts = made.write(iter([batch(*[b"x" * 1000] * (size // 1000 + 1))]))
-        spoil(tmp_path / "incoming" / "parts" / parts.parts[0].file)
+        spoil(tmp_path / "incoming" / "parts" / parts.written.parts[0].file)
         with pytest.raises(Corrupt, match="could not adopt batch 1"):
             made.commit([parts])
         for _ in range(2):
@@ -279,7 +279,7 @@ def test_parts_that_are_not_whole_are_refused_and_the_batch_may_come_again(tmp_p
 def test_a_hit_in_a_large_part_is_found_as_any_other_in_the_log(tmp_path: Path) -> None:
     made = writer(tmp_path)
     parts = made.write(iter([batch(*[b"x" * 1000] * 9500)]))
-    flip(tmp_path / "incoming" / "parts" / parts.parts[0].file)
+    flip(tmp_path / "incoming" / "parts" / parts.written.parts[0].file)
     made.commit([parts])
     with holdfast.open(tmp_path) as store:
         log = store.log("x")

@@ -6,6 +6,7 @@ every route of RabbitMQ's that only reads, is requested once.
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from openapi_spec_validator import validate
 
 import holdfast
 from holdfast import Message, Model, field
+from holdfast.log.batch_inbox import Manifest
+from holdfast.log.part_buffer import PartBuffer
+from holdfast.log.pending_block import PendingBlock, seal
 from holdfast.pipeline_runs import Runs
 from holdfast.web.openapi import described
 from holdfast.web.rabbitmq_api.serializers import node_name
@@ -133,6 +137,7 @@ def test_every_route_of_the_own_api_answers_as_described(requests: Requests, tmp
     messages(requests)
     dead_letters(requests)
     logs(requests)
+    batches(requests)
     tables(requests)
     send("GET /api/holdfast/pipelines/runs/{id}", id=send("GET /api/holdfast/pipelines")["runs"][0]["id"])
     with closing(Client(served.amqp)) as client:
@@ -140,6 +145,41 @@ def test_every_route_of_the_own_api_answers_as_described(requests: Requests, tmp
         name = served.get("/api/channels")[0]["name"]
         send("DELETE /api/holdfast/channels/{name}", name=name)
     assert {names(route) for route in OWN} - requests.succeeded == ELSEWHERE
+
+
+def batches(requests: Requests) -> None:
+    """Upload a batch of one block, commit it, and read the bytes of the segment to which it was added."""
+    served, send = requests.served, requests.send
+    log = str(send("GET /api/holdfast/batches", query="?log=sent&query=q")["log"])
+    manifest = Manifest(log, None, "q", 0, 0)
+    block = PendingBlock(0, 0, 0)
+    block.payloads += [b"sent"]
+    block.times += [0]
+
+    def upload(name: str, content: bytes) -> None:
+        path = f"/api/holdfast/batches/{name}?log=sent"
+        sent = {"Content-Type": "application/octet-stream"}
+        assert served.ask("PUT", path, raw=content, headers=sent, user="operator").status == 204
+        requests.succeeded.add("PUT /api/holdfast/batches/{part}")
+
+    def remove(names: list[str]) -> None:
+        for name in names:
+            send("DELETE /api/holdfast/batches/{part}", query="?log=sent", part=name)
+
+    kept, left = (PartBuffer(manifest, 0, upload, remove) for _ in range(2))
+    for buffer in (kept, left):
+        buffer.put(seal(block, 0, None))
+        buffer.finish()
+    left.close_discarding()
+    body = {"log": "sent", "query": "q", "batch": 0, "parts": [asdict(part) for part in kept.parts]}
+    assert send("POST /api/holdfast/batches", body) == {"outcome": "adopted", "repeated": False}
+    assert send("POST /api/holdfast/batches", body) == {"outcome": "adopted", "repeated": True}
+    send("GET /api/holdfast/blocks")
+    with holdfast.open(served.store.path, read_only=True) as store:
+        (segment,) = store.log("sent").reader.segments()
+        assert [record.payload for record in store.log("sent").read()] == [b"sent"]
+        place = {"root": "logs", "folder": "sent", "log": segment.log_id.hex(), "segment": f"{segment.segment_id:016x}"}
+    send("GET /api/holdfast/blocks/{root}/{folder}/{log}/{segment}", query="?start=0&stop=64", **place)
 
 
 def sessions(requests: Requests) -> None:

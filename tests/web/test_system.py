@@ -10,7 +10,7 @@ from openapi_spec_validator import validate
 import holdfast
 from holdfast.web.api import OWN
 from holdfast.web.api.queue_summary import page_of
-from holdfast.web.routes import Routes
+from holdfast.web.routes import Media, Routes
 from tests.amqp.serving import eventually
 from tests.web.serving import Served
 
@@ -55,10 +55,12 @@ def test_every_field_that_is_read_is_described(part: Routes) -> None:
     sources = {inspect.getsource(sys.modules[route.work.__module__]) for route in part.all}
     if part.tag == "queues":
         sources.add(inspect.getsource(page_of))
-    described = {name for route in part.all for name in [*route.query, *((route.takes or {}).get("properties", ()))]}
+    taken = {route.says: route.takes for route in part.all if not isinstance(route.takes, Media)}
+    described = {name for route in part.all for name in route.query}
+    described |= {name for one in taken.values() if one is not None for name in one.get("properties", ())}
     read = {name for source in sources for name in _READ.findall(source)}
     assert read <= described
-    assert all(route.takes is None or route.takes["additionalProperties"] is False for route in part.all)
+    assert all(one is None or one["additionalProperties"] is False for one in taken.values())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from holdfast.base.errors import NotFound, ReplicaError
 
-__all__ = ["Bucket", "FoundObject", "ListedObject", "ObjectMissing"]
+__all__ = ["Bucket", "FoundObject", "ListedObject", "ObjectMissing", "ObjectReader"]
 
 
 class FoundObject(NamedTuple):
@@ -27,6 +27,20 @@ class ObjectMissing(ReplicaError, NotFound):
     """There is no object of that name."""
 
     reason = "missing"
+
+
+class ObjectReader(Protocol):
+    """What readers of parts ask of a bucket: some of the methods of `Bucket`. Threads: any."""
+
+    url: str
+
+    def get(self, key: str) -> FoundObject:
+        """As `Bucket.get`."""
+        ...
+
+    def get_range(self, key: str, start: int, stop: int) -> bytes:
+        """As `Bucket.get_range`."""
+        ...
 
 
 class Bucket(Protocol):
@@ -63,8 +77,11 @@ class Bucket(Protocol):
         """Replace an object if it still has this etag; return the new etag, None if it was changed or is gone."""
         ...
 
-    def list(self, prefix: str) -> list[ListedObject]:
-        """Return the objects whose keys begin with the prefix, which is empty or ends in `/`, sorted by key."""
+    def list(self, prefix: str, after: str = "") -> list[ListedObject]:
+        """Return the objects whose keys begin with the prefix, which is empty or ends in `/`, sorted by key.
+
+        Only those behind the key `after`.
+        """
         ...
 
     def delete(self, keys: Sequence[str]) -> None:

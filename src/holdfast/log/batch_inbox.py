@@ -9,13 +9,14 @@ import contextlib
 import hashlib
 import logging
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.base.checked_json import read_checked, replace_checked
-from holdfast.base.errors import Corrupt, raised_by_handler
+from holdfast.base.errors import Corrupt, Locked, raised_by_handler
 from holdfast.base.files import Files, Lock, read_file, translate_os_errors, write_all, write_all_parts
 from holdfast.log.block import open_block
 from holdfast.log.compression import Codec
@@ -30,7 +31,7 @@ from holdfast.log.layout import (
 )
 from holdfast.log.pending_block import PendingBlock, seal
 
-__all__ = ["BatchInbox", "Manifest", "Part", "PartWriter", "Plan", "read_blocks"]
+__all__ = ["BatchInbox", "Manifest", "Part", "PartWriter", "Plan", "is_part_name", "read_blocks"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -38,6 +39,7 @@ INCOMING = "incoming"
 _PARTS, _DONE, _PLAN, _LOCK = "parts", "done", "adopting.json", "LOCK"
 _JSON, _BLOCKS, _BAD = ".json", ".blocks", ".bad"
 _PART = re.compile(r"([0-9a-f]{24})-(\d+)-(\d+)-[0-9a-f]+\.part(?:\.blocks)?\Z")
+_PAUSE_S = 0.01
 ORPHAN_NS = 86_400 * 1_000_000_000
 PLACE_BYTES = 8 << 20
 """A part of at least this size becomes a segment; the blocks of a smaller one are copied to the end of the log."""
@@ -125,6 +127,23 @@ class BatchInbox:
             self.files.make_dirs(self.folder)
             return self.files.lock(self.folder / _LOCK)
 
+    @contextlib.contextmanager
+    def guarded(self, patience: float) -> Iterator[None]:
+        """Hold the guard; wait so many seconds for it. Raises `Locked` then."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                guard = self.guard()
+                break
+            except Locked:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_S)
+        try:
+            yield
+        finally:
+            guard.release()
+
     def is_known(self, manifest: Manifest) -> bool:
         """Return whether this batch, or a later one of the query, was committed before."""
         return self.files.exists(self.folder / manifest.file) or self.last_done(manifest) >= manifest.batch
@@ -146,7 +165,8 @@ class BatchInbox:
     def hand_over(self, manifest: Manifest) -> bool:
         """Commit a batch durably; if it is known, delete its parts and return False. Called with the guard held."""
         if self.is_known(manifest):
-            self._remove_parts(manifest)
+            kept = self._committed_parts(manifest)
+            self.discard([part.file for part in manifest.parts if part.file not in kept])
             return False
         with translate_os_errors("committing a batch in", self.folder):
             if self.refused(manifest):  # it is committed again, with other parts
@@ -154,6 +174,19 @@ class BatchInbox:
             self.files.sync_dir(self.parts)
             replace_checked(self.files, self.folder / manifest.file, {"format": 1, **asdict(manifest)})
         return True
+
+    def _committed_parts(self, manifest: Manifest) -> set[str]:
+        """Return the parts of a batch that is not adopted yet: the same commit may come twice."""
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            return {part.file for part in self._read_manifest(self.folder / manifest.file).parts}
+        return set()
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete parts that no committed batch has."""
+        for name in names:
+            for file in (name, name + _BLOCKS):
+                if self.files.exists(self.parts / file):
+                    self.files.remove(self.parts / file)
 
     def waits(self, manifest: Manifest) -> bool:
         """Return whether the batch is yet to be adopted. Also True while any other adoption is unfinished."""
@@ -269,6 +302,12 @@ class BatchInbox:
             if name.startswith(f"{manifest.digest}-{manifest.batch}-"):
                 self.files.remove(self.parts / name)
 
+    def forget(self, manifest: Manifest) -> None:
+        """Forget that a batch was adopted: it will not be committed again."""
+        path = self._done(manifest)
+        if self.files.exists(path):
+            self.files.remove(path)
+
     def sweep(self, now: int) -> int:
         """Delete parts that are not needed any more, and return how many.
 
@@ -305,16 +344,18 @@ class BatchInbox:
         return Manifest.of(content)
 
     def _remove_parts(self, manifest: Manifest) -> None:
-        for part in manifest.parts:
-            for name in (part.file, part.file + _BLOCKS):
-                if self.files.exists(self.parts / name):
-                    self.files.remove(self.parts / name)
+        self.discard(part.file for part in manifest.parts)
 
     def _set_aside(self, name: str, reason: str) -> None:
         path = str(self.folder / name)
         logger.error("batch rejected, renamed to *.bad: path=%s reason=%s", path, reason, extra={"path": path})
         self.files.replace(self.folder / name, self.folder / (name + _BAD))
         self.files.sync_dir(self.folder)
+
+
+def is_part_name(name: str) -> bool:
+    """Return whether this is the name of a part, without the ending of its list of blocks."""
+    return _PART.match(name) is not None and not name.endswith(_BLOCKS)
 
 
 class PartWriter:

@@ -7,6 +7,7 @@ last one. The file is derived from the data: losing it costs time, never records
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -57,12 +58,28 @@ class SparseIndex:
     early. After a crash the entries are checked one by one, and those behind a torn one are left out.
     """
 
-    __slots__ = ("_raw", "header")
+    __slots__ = ("_learn", "_raw", "_unlearned", "header")
 
     def __init__(self, header: SegmentHeader | None = None, raw: bytes = b"") -> None:
         self.header = header
         """The header of its segment, without the log id; None if there is no readable index."""
         self._raw = bytearray(raw)
+        self._learn: Callable[[int], Checkpoint | None] = lambda offset: None
+        self._unlearned: set[int] = set()
+        """The positions of entries of which only the offset is known."""
+
+    @classmethod
+    def of_offsets(
+        cls, header: SegmentHeader, offsets: Iterable[int], learn: Callable[[int], Checkpoint | None]
+    ) -> "SparseIndex":
+        """Return an index of the blocks at these offsets, ascending.
+
+        `learn` returns the entry of an offset, None if its block is damaged. It is called when a search first needs it:
+        a search among n blocks reads log n of them.
+        """
+        index = cls(header, b"".join(pack_entry(Checkpoint(0, offset, 0)) for offset in offsets))
+        index._learn, index._unlearned = learn, set(range(len(index)))
+        return index
 
     @classmethod
     def load(cls, files: Files, path: Path) -> "SparseIndex":
@@ -113,6 +130,7 @@ class SparseIndex:
 
     def __getitem__(self, position: int) -> Checkpoint | None:
         """Return the entry, or None if it is damaged."""
+        self._know(position)
         start = position * ENTRY_SIZE
         *fields, _sealed, crc = _ENTRY.unpack_from(self._raw, start)
         return Checkpoint(*fields) if crc == crc32c(bytes(self._raw[start : start + ENTRY_SIZE - 4])) else None
@@ -151,7 +169,24 @@ class SparseIndex:
             last = entry
         return len(self)
 
+    def _know(self, position: int) -> None:
+        """Learn an entry of which only the offset is known. If its block is damaged, so is the entry from now on."""
+        if position not in self._unlearned:
+            return
+        start = position * ENTRY_SIZE
+        offset = self._field(1, position)
+        entry = self._learn(offset)
+        if entry is not None:
+            self._raw[start : start + ENTRY_SIZE] = pack_entry(entry)
+        else:  # searches compare with the entry before it, and its own checksum is wrong
+            sequence, timestamp = (self._field(0, position - 1), self._field(2, position - 1)) if position else (0, 0)
+            raw = pack_entry(Checkpoint(sequence, offset, timestamp))
+            self._raw[start : start + ENTRY_SIZE] = raw[:-1] + bytes([raw[-1] ^ 1])
+        self._unlearned.discard(position)
+
     def _field(self, field: int, position: int) -> int:
+        if field != 1:
+            self._know(position)
         value: int = _ENTRY.unpack_from(self._raw, position * ENTRY_SIZE)[field]
         return value
 

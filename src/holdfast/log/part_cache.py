@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.base.bucket import Bucket, ObjectMissing
+from holdfast.base.bucket import ObjectMissing, ObjectReader
 from holdfast.base.checksum import crc32c
 from holdfast.base.critical_section import Condition
 from holdfast.base.errors import Corrupt, InvalidArgument, storage_error
 from holdfast.base.files import Files, write_all
-from holdfast.log.remote_segments import RemotePart
+from holdfast.log.index import Checkpoint
+from holdfast.log.layout import HEADER_SIZE, parse_block_header
+from holdfast.log.remote_segments import NO_CHECKSUM, RemotePart
 
 __all__ = ["CACHE", "CACHE_BYTES", "PartCache"]
 
@@ -24,6 +26,7 @@ CACHE = "cache"
 CACHE_BYTES = 256 << 20
 _FETCHES_MAX = 8
 """How many parts are in memory between the bucket and the disk at once: at most so many times 8 MiB."""
+_BEGINS_MAX = 100_000
 _WAIT_S = 0.1
 _WAITS_MAX = 600
 """After so many waits for space a part is fetched beyond the limit: a thread that was interrupted may have left a pin.
@@ -54,7 +57,11 @@ class PartCache:
     """
 
     def __init__(
-        self, files: Files, folder: Callable[[], Path], open_bucket: Callable[[str], Bucket], limit: int = CACHE_BYTES
+        self,
+        files: Files,
+        folder: Callable[[], Path],
+        open_bucket: Callable[[str], ObjectReader],
+        limit: int = CACHE_BYTES,
     ) -> None:
         """Make an empty cache. `folder` is called at the first use; `open_bucket` returns the bucket at a URL."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
@@ -71,6 +78,8 @@ class PartCache:
         self._open_bucket = open_bucket
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         """By address, the least recently used first."""
+        self._begins: dict[str, Checkpoint | None] = {}
+        """By address: where the records of a part begin, for parts that were not fetched."""
         self._number = 0
         self._fetching = 0
         self._guard = threading.RLock()
@@ -90,6 +99,24 @@ class PartCache:
         finally:
             self._release(entry)
 
+    def first_block(self, url: str, key: str, part: RemotePart) -> Checkpoint | None:
+        """As `PartSource.first_block`."""
+        address = f"{url}/{key}"
+        if address not in self._begins:
+            if len(self._begins) >= _BEGINS_MAX:
+                self._begins.clear()
+            bucket = self._open_bucket(url)
+            try:
+                raw = bucket.get_range(key, 0, HEADER_SIZE)
+            except ObjectMissing as error:
+                where = f"{bucket.url}/{key}"
+                raise Corrupt(f"{where} is missing: somebody has deleted it", where, part.start) from error
+            is_whole = len(raw) == HEADER_SIZE
+            header = parse_block_header(raw, 0, part.start, part.stop) if is_whole else None
+            found = None if header is None else Checkpoint(header.sequence, part.start, header.timestamp)
+            self._begins[address] = found
+        return self._begins[address]
+
     def clear(self) -> None:
         """Delete all parts that nobody reads."""
         with self._guard:
@@ -102,6 +129,7 @@ class PartCache:
         self._guard = threading.RLock()
         self._changed = Condition(self._guard)
         self._entries.clear()
+        self._begins.clear()
         self._folder, self.bytes, self._fetching = None, 0, 0
 
     def _acquire(self, url: str, key: str, part: RemotePart) -> _Entry:
@@ -187,7 +215,7 @@ class PartCache:
             raise storage_error(error, "writing to the cache", path) from error
 
 
-def _checked(bucket: Bucket, key: str, part: RemotePart) -> bytes:
+def _checked(bucket: ObjectReader, key: str, part: RemotePart) -> bytes:
     """Return the bytes of a part. Raises `Corrupt` if they are not what was shipped."""
     where = f"{bucket.url}/{key}"
     try:
@@ -196,6 +224,6 @@ def _checked(bucket: Bucket, key: str, part: RemotePart) -> bytes:
         raise Corrupt(f"{where} is missing: somebody has deleted it", where, part.start) from error
     if len(content) != part.size:
         raise Corrupt(f"{where} has {len(content)} bytes instead of {part.size}", where, part.start)
-    if crc32c(content) != part.checksum:
+    if part.checksum != NO_CHECKSUM and crc32c(content) != part.checksum:
         raise Corrupt(f"{where} is damaged: its checksum does not match", where, part.start)
     return content

@@ -10,7 +10,7 @@ from holdfast.base.files import Files, translate_os_errors
 from holdfast.log.layout import HEADER_SIZE
 from holdfast.log.lazy_segments import OpenedSegments
 from holdfast.log.recovery import survey
-from holdfast.log.remote_segments import PartSource, read_remote
+from holdfast.log.remote_segments import ListsRemote, PartSource, RemoteLog, read_remote
 from holdfast.log.segment import Report, Segment
 from holdfast.log.segment_files import list_segments
 from holdfast.log.watermark import Watermark, read_watermark
@@ -36,6 +36,8 @@ class ReadOnlySegments:
         self._lock = lock
         self._report = report
         self._mark: Watermark | None = None
+        self._remote: RemoteLog | None = None
+        """The remote segments that were found last."""
         self._guard = threading.Lock()
         self._load()
 
@@ -80,6 +82,10 @@ class ReadOnlySegments:
     def refresh(self) -> None:
         """Read the watermark that the writer has published since the last call."""
         with translate_os_errors("reading the log in", self._log), self._guard:
+            if isinstance(self._files, ListsRemote):  # all segments are in a bucket, and none is mapped
+                if self._files.remote_log(self._log) is not self._remote:
+                    self._load()
+                return
             mark = read_watermark(self._files, self._log)
             if mark is None or mark == self._mark:
                 return
@@ -122,6 +128,7 @@ class ReadOnlySegments:
                 segments = OpenedSegments(self._files, self._log, names, self._report, remote, self._parts)
                 if self._bound(segments, mark, last_try=attempt == _TRIES - 1):
                     replaced, self._segments, self._mark = self._segments, segments, mark
+                    self._remote = remote
                     for segment in replaced.opened():
                         segment.unmap()
                     return

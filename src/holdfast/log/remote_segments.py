@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import Corrupt, NewerFormat, raised_by_handler
@@ -14,7 +14,10 @@ from holdfast.log.layout import SegmentHeader
 from holdfast.log.segment_files import SegmentName
 
 __all__ = [
+    "NO_CHECKSUM",
     "REMOTE",
+    "UNKNOWN",
+    "ListsRemote",
     "PartSource",
     "RemoteEntry",
     "RemoteLog",
@@ -29,7 +32,9 @@ REMOTE = "remote.json"
 """The file in the folder of a log that names its segments in the bucket. A segment that is on disk too is read there.
 """
 _FORMAT = 1
-_UNKNOWN = -1
+NO_CHECKSUM = -1
+UNKNOWN = -1
+"""The sequence of a part whose first block was not read, or is damaged."""
 
 
 class RemotePart(NamedTuple):
@@ -38,11 +43,11 @@ class RemotePart(NamedTuple):
     start: int
     stop: int
     checksum: int
-    """CRC-32C."""
+    """CRC-32C; -1 if only the blocks in it have checksums."""
     epoch: int
     """The epoch of the owner that wrote the object."""
     sequence: int
-    """The first record in it; -1 if its first bytes are damaged."""
+    """The first record in it; -1 if its first bytes are damaged, or were not read yet."""
     timestamp: int
     """The time of that record: no earlier record is later."""
 
@@ -71,10 +76,15 @@ class RemoteEntry:
     def index(self) -> SparseIndex:
         """Return a sparse index with one entry for each part, so that a search fetches one part."""
         index = SparseIndex(SegmentHeader(self.id, bytes(16), self.base, self.created))
-        for part in self.parts[1:]:
-            if part.sequence != _UNKNOWN:
+        for part in self.parts:
+            if part.start and part.sequence != UNKNOWN:
                 index.add(Checkpoint(part.sequence, part.start, part.timestamp))
         return index
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether it is not known of any part where its records begin, as in a manifest."""
+        return len(self.parts) > 1 and all(part.sequence == UNKNOWN for part in self.parts)
 
     def encode(self) -> list[Any]:
         """Return the entry as JSON."""
@@ -85,8 +95,7 @@ class RemoteEntry:
     def decode(cls, content: Sequence[Any]) -> "RemoteEntry":
         """Return the entry of a `remote.json`. Raises ValueError, KeyError or TypeError."""
         stem, segment_id, base, end, created, parts = content
-        day, _, number = stem.partition("-")
-        name = SegmentName(int(day[:4]), int(day[4:6]), int(day[6:]), int(number))
+        name = SegmentName.of_stem(stem)
         found, start = [], 0
         for stop, checksum, epoch, sequence, timestamp in parts:
             found.append(RemotePart(start, stop, checksum, epoch, sequence, timestamp))
@@ -106,6 +115,22 @@ class PartSource(Protocol):
         is missing or damaged, `ReplicaUnavailable` if the bucket does not answer, and `ReplicaError` if it cannot be
         used.
         """
+        ...
+
+    def first_block(self, url: str, key: str, part: RemotePart) -> Checkpoint | None:
+        """Return where the records of a part begin, from the header of its first block; None if that is damaged.
+
+        Fetches some bytes and not the part. Raises as `pinned` does.
+        """
+        ...
+
+
+@runtime_checkable
+class ListsRemote(Protocol):
+    """Files that know the remote segments of a log without a `remote.json`: those of a manifest."""
+
+    def remote_log(self, log: Path) -> "RemoteLog":
+        """Return the remote segments of the log in a folder; the same object as long as nothing has changed."""
         ...
 
 
@@ -131,6 +156,27 @@ class RemoteSource:
         """As `PartSource.pinned`."""
         assert self.source is not None, "a remote segment is read by someone who only wanted to know about it"
         return self.source.pinned(self.url, self.key(part), part)
+
+    def index(self) -> SparseIndex:
+        """Return a sparse index with one entry for each part; what is not known of a part is read when it is needed."""
+        entry = self.entry
+        if self.source is None or not entry.is_unread:
+            return entry.index()
+        parts = {part.start: part for part in entry.parts if part.start}
+        return SparseIndex.of_offsets(
+            SegmentHeader(entry.id, bytes(16), entry.base, entry.created), parts, lambda at: self._first_of(parts[at])
+        )
+
+    def first_of(self, part: RemotePart) -> int | None:
+        """Return the sequence of the first record in a part; None if it is damaged."""
+        if part.sequence != UNKNOWN:
+            return part.sequence
+        found = self._first_of(part)
+        return None if found is None else found.sequence
+
+    def _first_of(self, part: RemotePart) -> Checkpoint | None:
+        assert self.source is not None
+        return self.source.first_block(self.url, self.key(part), part)
 
     def part_at(self, offset: int) -> RemotePart:
         """Return the part that holds this byte, or the last one."""
@@ -173,6 +219,8 @@ def read_remote(files: Files, log: Path) -> RemoteLog:
 
     Raises `Corrupt` if it is damaged: without it the log would seem to begin later, and its objects would be garbage.
     """
+    if isinstance(files, ListsRemote):
+        return files.remote_log(log)
     path = log / REMOTE
     try:
         content = read_checked(files, path)

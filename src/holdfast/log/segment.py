@@ -109,7 +109,7 @@ class Segment:
             if index.header and index.header.segment_id == self.segment_id:
                 self._index = index
             elif self.parts is not None and not self.files.exists(self.path) and (remote := self.find_remote()):
-                self._index = remote.entry.index()
+                self._index = remote.index()
             else:
                 self._index = SparseIndex()
         return self._index
@@ -218,7 +218,7 @@ class Segment:
 
     def move_to(self, remote: RemoteSource) -> None:
         """Read the segment from the bucket from now on; its file may be deleted afterwards."""
-        self.index = remote.entry.index()
+        self.index = remote.index()
         self.remote = remote
         self.unmap()
 
@@ -289,7 +289,7 @@ class Segment:
                 position += len(copies)
             place = Checkpoint(begin.sequence, part.stop, begin.timestamp)
             if isinstance(found, Corrupt):
-                following = source.entry.parts[number + 1].sequence if part.stop < limit else end
+                following = source.first_of(source.entry.parts[number + 1]) if part.stop < limit else end
                 lost = None if following is None or following < begin.sequence else following - begin.sequence
                 size = part.stop - begin.offset
                 report(Damage(source.where(part), begin.offset, size, str(found), begin.sequence, lost))
@@ -460,7 +460,7 @@ def open_remote(files: Files, log: Path, remote: RemoteSource) -> Segment:
     log_id = bytes.fromhex(remote.prefix.rpartition("/")[2])
     segment = Segment(files, log, entry.name, SegmentHeader(entry.id, log_id, entry.base, entry.created), entry.size)
     segment.extent = (entry.size, entry.end)
-    segment.index = entry.index()
+    segment.index = remote.index()
     segment.remote = remote
     return segment
 

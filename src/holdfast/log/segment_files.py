@@ -27,6 +27,12 @@ class SegmentName(NamedTuple):
         """The file's name without its suffix."""
         return f"{self.year:04}{self.month:02}{self.day:02}-{self.number:04}"
 
+    @classmethod
+    def of_stem(cls, stem: str) -> "SegmentName":
+        """Return the name of the segment whose file has this name without its suffix. Raises ValueError."""
+        day, _, number = stem.partition("-")
+        return cls(int(day[:4]), int(day[4:6]), int(day[6:]), int(number))
+
     def folder(self, log: Path) -> Path:
         """Return the dated folder of the segment."""
         return log / f"{self.year:04}" / f"{self.month:02}" / f"{self.day:02}"

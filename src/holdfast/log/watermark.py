@@ -14,7 +14,7 @@ from typing import NamedTuple
 from holdfast.base.checksum import crc32c
 from holdfast.base.files import File, Files, read_file, write_all
 
-__all__ = ["WATERMARK", "Watermark", "WatermarkFile", "read_watermark"]
+__all__ = ["WATERMARK", "Watermark", "WatermarkFile", "pack_watermark", "read_watermark"]
 
 WATERMARK = "watermark"
 WATERMARK_MAGIC = b"HFWM"
@@ -61,6 +61,12 @@ class WatermarkFile:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+
+def pack_watermark(mark: Watermark) -> bytes:
+    """Return the contents of the file."""
+    raw = _FORM.pack(WATERMARK_MAGIC, 1, *mark)
+    return raw + _CRC.pack(crc32c(raw))
 
 
 def read_watermark(files: Files, folder: Path) -> Watermark | None:

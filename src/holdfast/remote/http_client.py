@@ -20,6 +20,7 @@ __all__ = ["HttpClient", "path_of"]
 _LOST = (http.client.HTTPException, OSError, UnicodeError)
 """Errors of a connection. An invalid host name raises UnicodeError."""
 _OWN = "/api/holdfast"
+_NOT_MODIFIED = 304
 
 
 def path_of(*parts: str | int, root: str = _OWN) -> str:
@@ -73,6 +74,34 @@ class HttpClient:
             headers["Content-Type"] = "application/json"
         status, answer = self._exchange(method, target, content, headers, again=again, wait=wait)
         return self._understood(status, answer, f"{method} {path}")
+
+    def content(self, path: str, *, etag: str | None = None, **query: Any) -> bytes | None:
+        """Return the body of the response to a GET as it is; None if it is still that of this etag.
+
+        Sent again once if there is no response.
+        """
+        target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+        headers = {"Authorization": self._login, "Accept": "*/*"}
+        if etag is not None:
+            headers["If-None-Match"] = f'"{etag}"'
+        status, answer = self._exchange("GET", target, None, headers, again=True, wait=0)
+        if 200 <= status < 300:
+            return answer
+        if status == _NOT_MODIFIED:
+            return None
+        self._understood(status, answer, f"GET {path}")
+        raise AssertionError("an error was raised")
+
+    def send_content(self, path: str, content: bytes, **query: Any) -> None:
+        """Send bytes as they are with a PUT. Raises `OutcomeUnknown` if there is no response."""
+        target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+        headers = {
+            "Authorization": self._login,
+            "Accept": "application/json",
+            "Content-Type": "application/octet-stream",
+        }
+        status, answer = self._exchange("PUT", target, content, headers, again=False, wait=0)
+        self._understood(status, answer, f"PUT {path}")
 
     def close(self) -> None:
         """Close all connections; calls that wait for a response, and later calls, raise `Closed`. Idempotent."""

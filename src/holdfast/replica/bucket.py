@@ -149,11 +149,11 @@ class ObjectStorageBucket:
 
         return self._translated(key, put)
 
-    def list(self, prefix: str) -> list[ListedObject]:
+    def list(self, prefix: str, after: str = "") -> list[ListedObject]:
         """As `Bucket.list`."""
 
         def collect() -> list[ListedObject]:
-            found = self._obstore.list(self._store, prefix=prefix or None, chunk_size=1000)
+            found = self._obstore.list(self._store, prefix=prefix or None, offset=after or None, chunk_size=1000)
             return sorted(ListedObject(one["path"], one["size"]) for page in found for one in page)
 
         return self._translated(prefix, collect)

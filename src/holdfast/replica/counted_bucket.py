@@ -52,10 +52,10 @@ class CountedBucket:
         with self._noted("put", len(content)):
             return self._bucket.compare_and_swap(key, content, etag)
 
-    def list(self, prefix: str) -> list[ListedObject]:
+    def list(self, prefix: str, after: str = "") -> list[ListedObject]:
         """As `Bucket.list`."""
         with self._noted("list"):
-            return self._bucket.list(prefix)
+            return self._bucket.list(prefix, after) if after else self._bucket.list(prefix)
 
     def delete(self, keys: Sequence[str]) -> None:
         """As `Bucket.delete`."""

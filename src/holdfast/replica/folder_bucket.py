@@ -80,9 +80,9 @@ class FolderBucket:
 
         return self._translated(key, lambda: self._swap(key, content, etag))
 
-    def list(self, prefix: str) -> list[ListedObject]:
+    def list(self, prefix: str, after: str = "") -> list[ListedObject]:
         """As `Bucket.list`."""
-        return self._translated(prefix, lambda: sorted(self._walk(self._folder / prefix)))
+        return self._translated(prefix, lambda: sorted(self._walk(self._folder / prefix, after)))
 
     def delete(self, keys: Sequence[str]) -> None:
         """As `Bucket.delete`. Folders that became empty are removed, too."""
@@ -150,14 +150,16 @@ class FolderBucket:
             self._files.make_dirs(folder)
             self._made.add(folder)
 
-    def _walk(self, folder: Path) -> Iterator[ListedObject]:
+    def _walk(self, folder: Path, after: str) -> Iterator[ListedObject]:
         for place, folders, names in os.walk(folder):
             folders.sort()
             for name in names:
                 if not name.startswith("."):
                     path = Path(place, name)
+                    key = path.relative_to(self._folder).as_posix()
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                        yield ListedObject(path.relative_to(self._folder).as_posix(), path.stat().st_size)
+                        if key > after:
+                            yield ListedObject(key, path.stat().st_size)
 
     def _path(self, key: str) -> Path:
         parts = PurePosixPath(key).parts

@@ -11,6 +11,7 @@ from functools import partial
 from holdfast.base.bucket import Bucket, ObjectMissing
 from holdfast.base.clock import NS, Clock
 from holdfast.base.errors import Corrupt
+from holdfast.replica.batch_objects import INCOMING
 from holdfast.replica.manifest import MANIFESTS, LogEntry, Manifest, Moment, list_moments, read_manifest
 from holdfast.replica.owner import OWNER, Ownership
 from holdfast.replica.promotion_request import PROMOTE
@@ -34,8 +35,8 @@ _MANY = 1000
 
 
 def is_control(key: str) -> bool:
-    """Return whether this is the key of a manifest, or of an object of owner and standbys: no part of a log."""
-    return key in (OWNER, STANDBYS, PROMOTE) or key.startswith(MANIFESTS)
+    """Return whether this is no part of a log: a manifest, an object of owner and standbys, or of a batch."""
+    return key in (OWNER, STANDBYS, PROMOTE) or key.startswith((MANIFESTS, INCOMING))
 
 
 def kept_moments(moments: Sequence[Moment], now: int, keep_ns: int) -> list[Moment]:

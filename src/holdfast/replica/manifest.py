@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -205,6 +206,14 @@ class Manifest:
     def size(self) -> int:
         """The bytes of all segments."""
         return sum(log.size for log in self.logs)
+
+    @property
+    def digest(self) -> str:
+        """A digest of all logs, without the time of the moment."""
+        found = blake2b(digest_size=16)
+        for log in self.logs:
+            found.update(log.encoded)
+        return found.hexdigest()
 
     def keys(self) -> Iterator[str]:
         """Yield the keys of all parts that are objects."""

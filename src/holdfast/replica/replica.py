@@ -16,6 +16,7 @@ from holdfast.base.confirm_gate import Waiter
 from holdfast.base.errors import Closed, HoldfastError, ReplicaError, ReplicaFenced
 from holdfast.base.files import translate_os_errors
 from holdfast.base.metrics import Histogram, Registry
+from holdfast.replica.bucket_inbox import BucketInbox
 from holdfast.replica.counted_bucket import KINDS, CountedBucket
 from holdfast.replica.difference import described, find_unshipped
 from holdfast.replica.garbage import KEEP_S, Collector
@@ -106,6 +107,8 @@ class Replica:
             workers=_WORKERS if background else 0,
         )
         self._inspector = ObjectCheck(self._bucket, files, clock, path, self._ownership)
+        self._inbox = BucketInbox(self._bucket, files, clock, source.inbox, self._ownership)
+        self._polling: Future[None] | None = None
         self._tiering = Tiering(self.url, source, self._ownership)
         self._turn = threading.Lock()
         self._shipped: Shipped | None = None
@@ -392,10 +395,12 @@ class Replica:
             self._begin()
         if not self._background:
             self._ownership.renew_if_due()
+        settled = self._settled_batches()
         shipped = self._ship(progress, is_urgent=bool(waiters))
         self._shipped, self._moment = shipped, shipped.moment or self._moment
         if waiters:
             self._release(waiters)
+        self._receive(settled)
         self._tiering.apply(self._shipper.known)
         self._clean()
         self._inspect()
@@ -405,6 +410,27 @@ class Replica:
             with contextlib.suppress(SegmentDropped):
                 return self._shipper.ship(progress, is_urgent=is_urgent)
         return self._shipper.ship(progress, is_urgent=is_urgent)
+
+    def _settled_batches(self) -> list[str]:
+        """Return the batches from the bucket that the next cut has; none while more are being fetched."""
+        return [] if self._polling is not None and not self._polling.done() else self._inbox.settled()
+
+    def _receive(self, settled: list[str]) -> None:
+        """Delete batches that are shipped now, and fetch new ones on another thread."""
+        try:
+            if self._polling is not None:
+                if not self._polling.done():
+                    return
+                ended, self._polling = self._polling, None
+                ended.result()
+            self._inbox.shipped(settled)
+            if not self._stopping.is_set():
+                with contextlib.suppress(RuntimeError):  # the store is being closed
+                    self._polling = self._start(self._inbox.poll)
+            self._troubles.clear("batches")
+        except (HoldfastError, OSError) as error:
+            if self._troubles.note("batches", error):
+                logger.warning("batches not received, will retry: url=%s error=%s", self.url, error, extra=self.fields)
 
     def _clean(self) -> None:
         """Collect garbage if it is due. That this fails is an error of its own: the moment is in the bucket."""

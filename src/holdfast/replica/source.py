@@ -9,6 +9,7 @@ from holdfast.backup.file_modes import mode_of
 from holdfast.base.errors import Closed, Locked, StorageError
 from holdfast.base.files import read_file, translate_os_errors
 from holdfast.incoming_batches import BatchIngester
+from holdfast.log.batch_inbox import BatchInbox
 from holdfast.log.consumer_offsets import FOLDER as TAILERS
 from holdfast.log.index import Checkpoint
 from holdfast.log.log import Log
@@ -120,6 +121,11 @@ class ReplicaSource:
         """What `has_news` compares: folders, how often logs were opened, and files that are of no log."""
         self.looked_at = 0, 0.0
         """When `look` was called last, by both clocks."""
+
+    @property
+    def inbox(self) -> BatchInbox:
+        """Where batches of other processes are committed."""
+        return self._ingester.incoming
 
     def look(self) -> None:
         """Find the logs that are open now, for `unshipped`, `hold` and `has_news`: also while the bucket is away."""

@@ -8,8 +8,8 @@ from holdfast.base.errors import ReplicaError
 
 __all__ = ["Trouble", "Troubles", "Work"]
 
-Work = Literal["claim", "shipping", "repair", "cleaning"]
-_ORDER: tuple[Work, ...] = ("claim", "shipping", "repair", "cleaning")
+Work = Literal["claim", "shipping", "repair", "batches", "cleaning"]
+_ORDER: tuple[Work, ...] = ("claim", "shipping", "repair", "batches", "cleaning")
 """The cause first: an owner that cannot renew its claim ships nothing after a while, and says only that."""
 
 

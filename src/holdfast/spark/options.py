@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,7 +15,7 @@ from holdfast.base.hlc import version_before
 from holdfast.base.names import check_name
 from holdfast.spark.catalog_tables import refuse_catalog_table
 from holdfast.spark.kafka_options import KAFKA_READ, KAFKA_WRITE, refuse_kafka
-from holdfast.spark.remote import is_url
+from holdfast.spark.store_access import StoreAccess, is_server, may_grow
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names", "few", "matching_names"]
 
@@ -57,6 +57,8 @@ _READ = (
     "onDamage",
     "damageReport",
     "name",
+    "live",
+    "token",
 )
 _WRITE = (
     "path",
@@ -67,6 +69,7 @@ _WRITE = (
     "txnVersion",
     "blockBytes",
     "wait",
+    "token",
     "checkpointLocation",
     "queryName",
 )
@@ -83,6 +86,10 @@ class ReadOptions:
     path: Path
     url: str = ""
     """The URL of the store, if it is not a local folder; `path` is then its root."""
+    live: str = ""
+    """The URL of the server whose replica is read, for what the bucket has not yet."""
+    token: str = field(default="", repr=False)
+    """The token for the server."""
     names: tuple[str, ...] = ()
     """The names of the logs; with a view, of the queues, or of the one table."""
     pattern: str | None = None
@@ -126,6 +133,11 @@ class ReadOptions:
         """The location of the store, for people."""
         return self.url or str(self.path)
 
+    @property
+    def access(self) -> StoreAccess:
+        """Where the store is, for those who open it."""
+        return StoreAccess(self.path, self.url, self.live, self.token)
+
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
         """Validate a user's options; an error names the option and its valid values."""
@@ -133,14 +145,10 @@ class ReadOptions:
         refuse_catalog_table(options)
         refuse_kafka(options, KAFKA_READ)
         _refuse_unknown(options, _READ)
+        access = _access(options)
+        url, path = access.url, access.path
         if streaming:
-            for ending in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
-                if ending.lower() in options:
-                    raise InvalidArgument(f"the option {ending!r} is for batches: a stream has no end")
-        url = options.get("path", "") if is_url(options.get("path", "")) else ""
-        path = Path("/") if url else _path(options)
-        if url and streaming:
-            raise InvalidArgument("a store at a URL is a copy that does not grow: a stream needs the store's folder")
+            _check_stream(options, url)
         view, table = options.get("view"), options.get("table")
         logs, log_pattern = _chosen(options, "log")
         queues, queue_pattern = _chosen(options, "queue")
@@ -162,12 +170,15 @@ class ReadOptions:
                 "nothing to read: give the option 'log', 'logs' or 'logPattern'; or 'queue', 'queues' or "
                 "'queuePattern' with 'view'; or 'table'"
             )
+        _check_name(options, url)
         as_of = _version(options)
         start_time = _times(options, "startingTimestamp", "startingOffsetsByTimestamp")
         end_time = _times(options, "endingTimestamp", "endingOffsetsByTimestamp")
         return cls(
             path=path,
             url=url,
+            live=access.live,
+            token=access.token,
             names=logs or queues or (() if table is None else (table,)),
             pattern=queue_pattern if view else log_pattern,
             view=view,
@@ -205,6 +216,10 @@ class WriteOptions:
     path: Path
     log: str | None
     queue: str | None
+    url: str = ""
+    """The URL of the replica or of the server, if it is not a local folder."""
+    token: str = field(default="", repr=False)
+    """The token for the server."""
     compression: str | None = None
     app: str | None = None
     """With `version`, the key under which a batch is written at most once."""
@@ -213,6 +228,11 @@ class WriteOptions:
     wait: float = 60.0
     """Seconds to wait until the process that owns the store has adopted a committed batch."""
 
+    @property
+    def access(self) -> StoreAccess:
+        """Where the store is, for those who write to it."""
+        return StoreAccess(self.path, self.url, token=self.token)
+
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "WriteOptions":
         """Validate a user's options."""
@@ -220,6 +240,12 @@ class WriteOptions:
         refuse_catalog_table(options)
         refuse_kafka(options, KAFKA_WRITE)
         _refuse_unknown(options, _WRITE)
+        access = _access(options)
+        if access.url and not may_grow(access.url):
+            raise InvalidArgument(
+                f"{access.url!r} is a copy of a store, which can only be read: to write, give the folder of a store, "
+                "the URL of its replica or that of its server"
+            )
         log, queue = options.get("log"), options.get("queue")
         if (log is None) == (queue is None):
             raise InvalidArgument("no target: give either the option 'log' or the option 'queue'")
@@ -230,7 +256,9 @@ class WriteOptions:
         if (app is None) != (version is None):
             raise InvalidArgument("the options 'txnAppId' and 'txnVersion' must be given together")
         return cls(
-            path=_path(options),
+            path=access.path,
+            url=access.url,
+            token=access.token,
             log=log,
             queue=queue,
             compression=_choice(options, "compression", ("none", "gzip", "zstd", "lz4")),
@@ -248,7 +276,8 @@ def chosen_names(options: ReadOptions, known: list[str]) -> list[str]:
         return matching_names(f"{what} in {options.place!r}", known, [options.pattern])
     for name in options.names:
         if name not in known:
-            raise NotFound(f"there is no {what} {name!r} in {options.place!r}; there are: {few(known)}")
+            served = " that this token may read" if is_server(options.url) else ""
+            raise NotFound(f"there is no {what} {name!r} in {options.place!r}{served}; there are: {few(known)}")
     return list(options.names)
 
 
@@ -277,6 +306,25 @@ def _check_queue_view(view: str | None, url: str, *, streaming: bool) -> None:
         raise InvalidArgument("the view 'messages' is a snapshot and cannot be streamed: stream the view 'lifecycle'")
 
 
+def _check_stream(options: Mapping[str, str], url: str) -> None:
+    for ending in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        if ending.lower() in options:
+            raise InvalidArgument(f"the option {ending!r} is for batches: a stream has no end")
+    if url and not may_grow(url):
+        raise InvalidArgument(
+            "a store at a URL is a copy that does not grow: a stream needs the store's folder, its replica or its "
+            "server"
+        )
+
+
+def _check_name(options: Mapping[str, str], url: str) -> None:
+    if "name" in options and url:
+        raise InvalidArgument(
+            f"the option 'name' keeps a position in the store, so that retention waits for it, and {url!r} can only be "
+            "read: leave it out, or read from the store's folder"
+        )
+
+
 def _checked(name: str | None, what: str) -> str:
     check_name(name or "", what)
     return name or ""
@@ -294,13 +342,12 @@ def _refuse_unknown(options: Mapping[str, str], known: tuple[str, ...]) -> None:
             raise InvalidArgument(f"there is no option {key!r}; there are: {', '.join(known)}")
 
 
-def _path(options: Mapping[str, str]) -> Path:
+def _access(options: Mapping[str, str]) -> StoreAccess:
+    """Return where the store is: its folder, or a URL."""
     path = options.get("path")
     if not path:
         raise InvalidArgument("the option 'path' is missing: give the folder of the store")
-    if is_url(path):
-        raise InvalidArgument(f"{path!r} is a URL, which can only be read: to write, give the folder of a store")
-    return Path(re.sub(r"^file:(?=/)(//(?=/))?", "", path)).absolute()
+    return StoreAccess.of(path, options.get("live", ""), options.get("token", ""))
 
 
 def _chosen(options: Mapping[str, str], what: str) -> tuple[tuple[str, ...], str | None]:

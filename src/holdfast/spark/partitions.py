@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,15 +12,20 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.base.errors import Corrupt, HoldfastError
+from holdfast.base.files import SystemFiles
 from holdfast.log.block import Block
 from holdfast.log.layout import HEADER_SIZE, SegmentHeader
 from holdfast.log.log import Log
 from holdfast.log.record import Damage
+from holdfast.log.remote_segments import RemoteEntry, RemoteSource
 from holdfast.log.segment import Report, Segment
 from holdfast.log.segment_files import SegmentName
 from holdfast.remote_parts import process_parts
+from holdfast.replica.manifest_files import ManifestFiles
+from holdfast.replica.part_reader import PartsDropped
 from holdfast.spark.log_rows import RecordSpan, times
 from holdfast.spark.remote import files_at
+from holdfast.spark.store_access import StoreAccess
 
 __all__ = [
     "DataLoss",
@@ -67,13 +72,70 @@ class Stretch:
     """The label of its track."""
     url: str = ""
     """The URL of the store; empty for a local folder."""
+    parts: "RemoteParts | None" = None
+    """Where its bytes are in a replica."""
 
     def segment(self) -> Segment:
         """Return the segment, bounded as it was when the stretch was planned."""
+        if self.parts is not None:
+            return self.parts.segment(self)
         segment = Segment(files_at(self.url), Path(self.log), self.name, self.header, self.limit)
         segment.extent = (self.limit, self.end)
         segment.parts = process_parts()
         return segment
+
+    def narrowed(self) -> "Stretch":
+        """Return the same for a task: with only those parts of a replica that it reads."""
+        return self if self.parts is None else self.parts.narrowed(self)
+
+
+@dataclass(frozen=True)
+class RemoteParts:
+    """The parts of a segment in a replica, as a plan knows them: a task needs no manifest."""
+
+    access: StoreAccess
+    entry: RemoteEntry
+    prefix: str
+    """The log in the replica: its folder and its id."""
+    inline: Mapping[str, bytes]
+    """By key: the contents of the parts that are in the manifest itself."""
+
+    def segment(self, stretch: Stretch) -> Segment:
+        """Return the segment of a stretch."""
+        reader, cache = self.access.parts
+        reader.add(self.inline)
+        segment = Segment(SystemFiles(), Path(stretch.log), stretch.name, stretch.header, stretch.limit)
+        segment.extent = (stretch.limit, stretch.end)
+        segment.remote = RemoteSource(self.entry, reader.url, self.prefix, cache)
+        segment.index = segment.remote.index()
+        return segment
+
+    def narrowed(self, stretch: Stretch) -> Stretch:
+        """Return the stretch with the parts that hold its records."""
+        parts, index = self.entry.parts, stretch.segment().index
+        first = index.at_or_before(stretch.start) if stretch.start > self.entry.base else None
+        last = index.at_or_before(stretch.stop - 1) if stretch.stop < self.entry.end else None
+        begin = 0 if first is None else next(at for at, part in enumerate(parts) if part.start == first.offset)
+        if first is not None:
+            known = parts[begin]._replace(sequence=first.sequence, timestamp=first.timestamp)
+            parts = (*parts[:begin], known, *parts[begin + 1 :])
+        stop = len(parts)
+        if stretch.stop < self.entry.end:
+            offset = 0 if last is None else last.offset
+            stop = next(at for at, part in enumerate(parts) if part.start == offset) + 1
+        kept = parts[begin:stop]
+        source = RemoteSource(self.entry, "", self.prefix, None)
+        keys = {source.key(part) for part in kept}
+        return replace(
+            stretch,
+            limit=kept[-1].stop,
+            end=stretch.end if stop == len(parts) else None,
+            parts=replace(
+                self,
+                entry=replace(self.entry, parts=kept),
+                inline={key: content for key, content in self.inline.items() if key in keys},
+            ),
+        )
 
 
 @dataclass
@@ -200,8 +262,22 @@ def plan(picture: Picture, start: int, stop: int, track: str = "") -> list[Stret
             # For a whole segment the index is not needed.
             begin = HEADER_SIZE if first == segment.base else byte_at(segment, first, HEADER_SIZE)
             size = (limit if last == end else byte_at(segment, last, limit)) - begin
-            found.append(Stretch(str(segment.log), segment.name, header, limit, end, first, last, size, track, url))
+            parts = _parts_of(segment)
+            found.append(
+                Stretch(str(segment.log), segment.name, header, limit, end, first, last, size, track, url, parts)
+            )
     return found
+
+
+def _parts_of(segment: Segment) -> RemoteParts | None:
+    """Return where the bytes of a segment are, if the store is a replica."""
+    files, remote = segment.files, segment.remote
+    if not isinstance(files, ManifestFiles) or remote is None:
+        return None
+    keys = map(remote.key, remote.entry.parts[-1:])
+    assert isinstance(files.origin, StoreAccess)
+    inline = {key: files.inline[key] for key in keys if key in files.inline}
+    return RemoteParts(files.origin, remote.entry, remote.prefix, inline)
 
 
 def parts_of(stretches: Sequence[Stretch], least: int | None) -> int:
@@ -240,7 +316,7 @@ def shares(stretches: Sequence[Stretch], least: int | None, records: int | None 
                 current, left, held, count = [], left - held, 0, 0
     if current:
         found.append(current)
-    return found
+    return [[stretch.narrowed() for stretch in share] for share in found]
 
 
 def _split(stretch: Stretch, segment: Segment, bytes_left: int, records: int) -> tuple[Stretch, Stretch | None]:
@@ -268,18 +344,15 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Rec
     for stretch in stretches:
         segment = stretch.segment()
         if not segment.exists():
-            lost = (
-                f"{stretch.name.stem} of {stretch.log!r} with the records {stretch.start} to {stretch.stop - 1} was "
-                "dropped by retention while it was being read"
-            )
-            if wanted.fail_on_data_loss:
-                raise DataLoss(f"{lost}; {wanted.advice}") from None
-            logger.warning("%s", lost)
+            _note_dropped(stretch, wanted)
             continue
-        for block in _blocks(segment, stretch, wanted):
-            start, stop = max(0, stretch.start - block.sequence), min(block.count, stretch.stop - block.sequence)
-            if (piece := wanted.narrowed(block, start, stop))[1] < piece[2]:
-                yield piece
+        try:
+            for block in _blocks(segment, stretch, wanted):
+                start, stop = max(0, stretch.start - block.sequence), min(block.count, stretch.stop - block.sequence)
+                if (piece := wanted.narrowed(block, start, stop))[1] < piece[2]:
+                    yield piece
+        except PartsDropped:
+            _note_dropped(stretch, wanted)
         segment.unmap()
 
 
@@ -295,6 +368,17 @@ def read_between(stretches: Sequence[Stretch], wanted: Wanted) -> Callable[[int,
         return read_stretches(within, wanted)
 
     return read
+
+
+def _note_dropped(stretch: Stretch, wanted: Wanted) -> None:
+    """Raise `DataLoss` for a segment that retention has dropped or, if allowed, log it."""
+    lost = (
+        f"{stretch.name.stem} of {stretch.log!r} with the records {stretch.start} to {stretch.stop - 1} was "
+        "dropped by retention while it was being read"
+    )
+    if wanted.fail_on_data_loss:
+        raise DataLoss(f"{lost}; {wanted.advice}") from None
+    logger.warning("%s", lost)
 
 
 def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Block]:

@@ -88,6 +88,7 @@ def read_share(
     if not isinstance(partition, Share):  # Spark's own, for a plan without partitions
         return iter(())
     settle()
+    options.access.remember_token()
     wanted = Wanted(
         skip_damage=options.skip_damage,
         damage_report=options.damage_report,

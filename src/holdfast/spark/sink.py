@@ -1,16 +1,15 @@
 """The sink: tasks write finished parts, then the driver commits the batch by one manifest.
 
+The parts and the manifest are files of the store's folder, objects of its bucket, or sent to its server.
+
 A batch that has a key, by `txnAppId` or because it is of a stream, is added once even if Spark repeats it.
 """
 
-import contextlib
 import logging
-import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -31,15 +30,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-import holdfast
-from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, Locked, NotFound, StorageError
-from holdfast.base.files import SystemFiles, translate_os_errors
-from holdfast.log.batch_inbox import BatchInbox, Manifest, Part, PartWriter
+from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.log.batch_inbox import Manifest
 from holdfast.log.compression import codec_by_name
 from holdfast.spark.arrow_to_blocks import blocks
 from holdfast.spark.errors import in_one_line
 from holdfast.spark.gc_tuning import settle
 from holdfast.spark.options import WriteOptions
+from holdfast.spark.outbox import Outbox, outbox_of
+from holdfast.spark.outbox import Parts as Written
 
 __all__ = ["BatchWriter", "Parts", "StreamWriter"]
 
@@ -67,7 +66,7 @@ class Parts(WriterCommitMessage):
 
     task: int
     query: str | None
-    parts: list[Part]
+    written: Written
 
 
 class _Sink:
@@ -77,33 +76,32 @@ class _Sink:
         self.options = WriteOptions.of(options)
         if overwrite:
             raise InvalidArgument("a log can only be appended to: write with mode('append')")
-        _check_folder(self.options.path)
+        self._outbox().check()
         _check_columns(schema)
 
     def target(self, query: str, batch: int, *, once: bool) -> Manifest:
         """Return the manifest of a batch, without parts yet. With `once`, its key is remembered when it is adopted."""
-        options = self.options
-        log = options.log
+        log, queue = self.options.log, self.options.queue
         if log is None:
-            assert options.queue is not None
-            log = options.queue
-            if options.path.is_dir():
-                with holdfast.open(options.path, read_only=True) as store:
-                    log = store.log_of(options.queue)
-        return Manifest(log, options.queue, query, batch, time.time_ns(), once=once)
+            assert queue is not None
+            log = self._outbox().log_of(queue)
+        return Manifest(log, queue, query, batch, time.time_ns(), once=once)
+
+    def is_known(self, manifest: Manifest) -> bool:
+        """Return whether a batch, or a later one of its query, was committed before."""
+        return self._outbox().is_known(manifest)
 
     def write_parts(self, batches: Iterator[pa.RecordBatch], manifest: Manifest, query: str | None) -> Parts:
         """Write the rows of one task, in the task; if that fails, delete what it wrote."""
         settle()
         context = TaskContext.get()
         codec = codec_by_name(self.options.compression)
-        writer = PartWriter(
-            BatchInbox(SystemFiles.of_store(self.options.path), self.options.path), manifest, codec, time.time_ns()
-        )
+        writer = self._outbox().writer(manifest, codec)
         try:
             for block in blocks(batches, self.options.block_bytes, codec):
                 writer.put(block)
-            return Parts(context.partitionId() if context else 0, query, writer.finish())
+            written = Written(writer.finish(), dict(getattr(writer, "checksums", {})))
+            return Parts(context.partitionId() if context else 0, query, written)
         except BaseException:
             writer.close_discarding()
             raise
@@ -111,55 +109,25 @@ class _Sink:
     def hand_over(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the batch, in the driver, and wait until it is adopted into the log.
 
-        If no process owns the store, it is adopted here. After the timeout this logs a warning and returns: the batch
-        is committed, and its owner adopts it later. A batch that was committed before is not added again, and one
-        without parts is not committed. Raises `Corrupt` if the owner finds its parts damaged.
+        If no process owns the store of a folder, it is adopted here. After the timeout this logs a warning and returns:
+        the batch is committed, and its owner adopts it later. A batch that was committed before is not added again, and
+        one without parts is not committed. Raises `Corrupt` if the owner finds its parts damaged.
         """
-        written = sorted((m for m in messages if isinstance(m, Parts)), key=lambda message: message.task)
-        manifest = replace(manifest, parts=[part for message in written for part in message.parts])
-        if not manifest.parts:
-            return
-        incoming = BatchInbox(SystemFiles.of_store(self.options.path), self.options.path)
-        deadline = time.monotonic() + self.options.wait
-        with _guarded(incoming, deadline):
-            if not incoming.hand_over(manifest):
-                logger.info("batch repeated and not added: batch=%d query=%s", manifest.batch, manifest.query)
-        while incoming.waits(manifest) and not incoming.refused(manifest):
-            if not self._adopt() and time.monotonic() > deadline:
-                logger.warning(
-                    "batch committed and not adopted yet: batch=%d path=%s",
-                    manifest.batch,
-                    self.options.path,
-                )
-                return
-        if incoming.refused(manifest):
-            raise Corrupt(
-                f"the store {str(self.options.path)!r} could not adopt batch {manifest.batch}: its parts are damaged. "
-                f"See the log of the process that owns the store; the batch is kept as {manifest.file}.bad"
-            )
+        ordered = sorted((m for m in messages if isinstance(m, Parts)), key=lambda message: message.task)
+        written = Written.of([message.written for message in ordered])
+        if written.parts:
+            self._outbox().hand_over(manifest, written, self.options.wait)
 
     def take_back(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the parts of a failed batch, unless it was committed before it failed. Errors are only logged."""
-        incoming = BatchInbox(SystemFiles.of_store(self.options.path), self.options.path)
-        parts = [part for message in messages if isinstance(message, Parts) for part in message.parts]
+        written = Written.of([message.written for message in messages if isinstance(message, Parts)])
         try:
-            with _guarded(incoming, time.monotonic() + self.options.wait):
-                if not incoming.is_known(manifest):
-                    incoming.drop(replace(manifest, parts=parts))
-                    if not manifest.once:
-                        incoming.drop_all(manifest)
+            self._outbox().take_back(manifest, written, self.options.wait)
         except HoldfastError as error:  # the error of the batch must be raised, not this one; the parts are swept later
             logger.warning("deleting the parts of a failed batch failed: error=%s", error)
 
-    def _adopt(self) -> bool:
-        """Adopt all committed batches; return False, after a pause, if another process owns the store."""
-        try:
-            with holdfast.open(self.options.path, background=False) as store:
-                store.adopt()
-            return True
-        except Locked:
-            time.sleep(0.02)
-            return False
+    def _outbox(self) -> Outbox:
+        return outbox_of(self.options.access)
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
@@ -217,34 +185,6 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 
 def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
     return next((message.query for message in messages if isinstance(message, Parts)), None)
-
-
-@contextlib.contextmanager
-def _guarded(incoming: BatchInbox, deadline: float) -> Iterator[None]:
-    while True:
-        try:
-            guard = incoming.guard()
-            break
-        except Locked:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-    try:
-        yield
-    finally:
-        guard.release()
-
-
-def _check_folder(path: Path) -> None:
-    """Raise an error before any task runs if the folder cannot be written to."""
-    with translate_os_errors("looking for a store in", path):
-        there = next(folder for folder in (path, *path.parents) if folder.exists())
-    if not there.is_dir():
-        raise NotFound(
-            f"{str(there)!r} is a file, so {str(path)!r} cannot be the folder of a store: check the option 'path'"
-        )
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise StorageError(f"cannot write to {str(there)!r}: this process lacks the permission")
 
 
 def _check_columns(schema: StructType) -> None:

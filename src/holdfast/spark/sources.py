@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,9 +10,9 @@ import pyarrow as pa
 
 import holdfast
 from holdfast.base.clock import Clock, SystemClock
-from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.base.files import translate_os_errors
+from holdfast.base.errors import InvalidArgument
 from holdfast.log.log import Log
+from holdfast.replica.manifest_files import ManifestFiles
 from holdfast.spark.journal_parts import are_many, parts_needed
 from holdfast.spark.log_rows import LogRows, Rows
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
@@ -21,14 +20,13 @@ from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, parts_of
 from holdfast.spark.queue_events import JournalRows, PutRows
 from holdfast.spark.queue_messages import MESSAGES_MAX, MessageRange, MessageRows
 from holdfast.spark.queue_moment import QueueMoment, moment_of
-from holdfast.spark.remote import files_at
+from holdfast.spark.remote import RemoteFiles
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES, arrow_schema
-from holdfast.table_registry import TABLES
 
 if TYPE_CHECKING:  # only tables need it
     from holdfast.spark.table_changes import Layout
 
-__all__ = ["Track", "View", "Work", "layout_of", "open_store", "view_schema"]
+__all__ = ["Track", "View", "Work", "layout_of", "view_schema"]
 
 Work = tuple[Rows, list[Stretch]]
 """Stretches of one track, and the converter that makes rows of them."""
@@ -52,7 +50,7 @@ class Track:
 def view_schema(options: ReadOptions) -> pa.Schema:
     """Return all columns of the view that was asked for."""
     if options.table is not None and options.view != "log":
-        store = open_store(options.path, options.url)
+        store = options.access.open()
         try:
             return layout_of(options, store).schema
         finally:
@@ -64,17 +62,6 @@ def view_schema(options: ReadOptions) -> pa.Schema:
     if options.headers:
         return LOG
     return arrow_schema(LOG, [name for name in LOG.names if name not in ("headers", "textHeaders")])
-
-
-def open_store(path: Path, url: str = "") -> holdfast.Store:
-    """Open the store read-only, which is possible while its owner writes."""
-    files = files_at(url)
-    with translate_os_errors("looking for a store in", path):
-        if not url and path.is_file():
-            raise NotFound(f"{str(path)!r} is a file, not the folder of a store: check the option 'path'")
-        if not any(files.exists(path / part) for part in ("logs", "journals", TABLES, "LOCK")):
-            raise NotFound(f"there is no store in {url or str(path)!r}: check the option 'path'")
-    return holdfast.open(path, read_only=True, files=files)
 
 
 def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
@@ -92,7 +79,8 @@ class View:
     def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
         self.options = options
         self._clock = clock or SystemClock()
-        self.store = open_store(options.path, options.url)
+        self._files = options.access.open_files()
+        self.store = holdfast.open(options.path, read_only=True, files=self._files)
         self._tracks: dict[str, Track] = {}
         self._moments: dict[str, QueueMoment] = {}
         """Of the view `messages`, by queue."""
@@ -107,6 +95,26 @@ class View:
         for track in self._tracks.values():
             track.log.close()
         self.store.close()
+
+    @property
+    def grows(self) -> bool:
+        """Whether records may be added to it; a copy at a URL does not grow."""
+        return not isinstance(self._files, RemoteFiles)
+
+    @property
+    def keeps_positions(self) -> bool:
+        """Whether positions of streams can be kept in it, so that retention waits for them."""
+        return not self.options.url
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there may be more that could not be asked for: the server of the option `live` does not answer."""
+        return isinstance(self._files, ManifestFiles) and self._files.is_behind
+
+    def refresh(self) -> None:
+        """Look for a newer moment of a replica. Logs of a folder are refreshed one by one, in `Track.look`."""
+        if isinstance(self._files, ManifestFiles):
+            self._files.refresh()
 
     def tracks(self) -> list[Track]:
         """Return every log that belongs to the view now: a pattern may match more over time."""
@@ -170,9 +178,9 @@ class View:
         from holdfast.spark.table_snapshot import Part, RecordRows, Selection  # noqa: PLC0415 - as above
 
         selection = Selection(options.as_of, options.include_deleted)
-        count = parts_of(stretches, options.min_partitions)
+        count, whole = parts_of(stretches, options.min_partitions), [stretch.narrowed() for stretch in stretches]
         return [
-            [(RecordRows(self._layout, columns, selection, Part(number, count), keys), list(stretches))]
+            [(RecordRows(self._layout, columns, selection, Part(number, count), keys), whole)]
             for number in range(count if stretches else 0)
         ]
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.base.errors import InvalidArgument
+from holdfast.base.errors import InvalidArgument, ReplicaUnavailable
 from holdfast.base.names import abbreviate
 from holdfast.log.consumer_offsets import Position
 from holdfast.spark.errors import in_one_line
@@ -66,6 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the option 'startingTimestamp' of a stream needs a time zone, as in "
                 f"{self.options.local_start.isoformat()}Z for UTC: Spark does not pass the session's zone to a stream"
             )
+        self._view.refresh()
         return {
             track.label: _offset(track, self._view.start(track, track.look(durable=True), LATEST))
             for track in self._view.tracks()
@@ -88,6 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Returns `start` while too few records for a batch are there. Also commits `start` as the position of this
         stream: all before it is processed.
         """
+        self._view.refresh()
         tracks = self._available(start)
         self._keep_place({label: begin for label, (_, begin, _) in tracks.items()})
         begins = {label: begin for label, (_, begin, _) in tracks.items()}
@@ -134,6 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return the work of each task of a batch."""
         stretches: list[Stretch] = []
+        self._view.refresh()
         for track in self._in(end):
             _check_same(track, end)
             picture = track.look(durable=True)
@@ -142,6 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             first = self._view.check_kept(track, picture, first)
             if picture.end < stop:
+                self._check_reached(track, stop)
                 raise DataLoss(
                     f"the log {track.log.name!r} ends at {picture.end}, before {stop}, where a batch of this query "
                     "ends: it may have been restored from a backup. Start the query again with a new checkpoint"
@@ -174,10 +178,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             # Here and not in the constructor: if that fails, Spark 4.3 reports an error of its own first.
             ReadOptions.of(self._given, streaming=True)
-            self._opened = View(self.options)
+            view = View(self.options)
+            if not view.grows:
+                view.close()
+                raise InvalidArgument(
+                    f"{self.options.place!r} is a copy of a store, which does not grow: a stream needs the store's "
+                    "folder, its replica or its server"
+                )
+            self._opened = view
         return self._opened
 
     def _latest(self) -> list[tuple[Track, Picture]]:
+        self._view.refresh()
         return [(track, track.look(durable=True)) for track in self._view.tracks()]
 
     def _in(self, offsets: Mapping[str, object]) -> list[Track]:
@@ -185,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for label in offsets:
             if label not in tracks:
                 raise DataLoss(
-                    f"the log {label!r}, which this query has read from, no longer exists in {self.options.path}"
+                    f"the log {label!r}, which this query has read from, no longer exists in {self.options.place}"
                 )
         return [track for label, track in tracks.items() if label in offsets]
 
@@ -196,6 +208,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check_same(track, start)
         return int(start[track.label]["0"])
 
+    def _check_reached(self, track: Track, stop: int) -> None:
+        """Raise `ReplicaUnavailable` if records may only be missing because the server does not answer."""
+        if self._view.is_behind:
+            raise ReplicaUnavailable(
+                f"records of {track.log.name!r} before {stop} are not in {self.options.place} yet, and "
+                f"{self.options.live} does not answer: start the query again when it does, or when they are shipped"
+            )
+
     def _available(self, start: Offsets) -> dict[str, tuple[Picture, int, int]]:
         """Return for each track its picture, where the next batch begins, and how far it could reach."""
         self._in(start)
@@ -205,6 +225,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue  # it was created after the end was set
             picture = track.look(durable=True)
             begin, end = self._begin(track, picture, start), picture.end
+            if end < begin and self._view.is_behind:
+                end = begin  # it has read what the bucket has not yet
             if end < begin:
                 raise DataLoss(
                     f"the log {track.log.name!r} ends at {end}, but this query has read up to {begin}: it may have "

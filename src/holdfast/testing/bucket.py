@@ -140,12 +140,14 @@ class SimBucket:
 
         return self._do("compare_and_swap", key, swap)
 
-    def list(self, prefix: str) -> list[ListedObject]:
+    def list(self, prefix: str, after: str = "") -> list[ListedObject]:
         """As `Bucket.list`."""
 
         def collect() -> list[ListedObject]:
             sizes = self._listed[0] if self._lag and self._listed else self._sizes()
-            return sorted(ListedObject(key, size) for key, size in sizes.items() if key.startswith(prefix))
+            return sorted(
+                ListedObject(key, size) for key, size in sizes.items() if key.startswith(prefix) and key > after
+            )
 
         return self._do("list", prefix, collect)
 

@@ -30,7 +30,7 @@ from holdfast.web.auth import (
 from holdfast.web.context import ServerContext
 from holdfast.web.request_schema import check_body, check_query
 from holdfast.web.responses import SECURITY, NotAuthenticated, Refused, refusal, response
-from holdfast.web.routes import Call, Needs, Route, Routes, Table, segments_of
+from holdfast.web.routes import Call, Media, Needs, Route, Routes, Table, segments_of
 
 __all__ = ["BODY_MAX", "make_app"]
 
@@ -97,7 +97,7 @@ class _Application:
             patience = self._site.settings.http_header_timeout if route.needs is Needs.NOTHING else None
             try:
                 async with asyncio.timeout(patience):  # an anonymous client cannot hold a connection by sending slowly
-                    body = await _body(request, most)
+                    body = await _body(request, most, route.takes)
             except TimeoutError:
                 raise Refused(408, "late", f"the request body did not arrive within {patience:g} seconds") from None
         pairs = tuple(request.query_params.multi_items())
@@ -106,7 +106,8 @@ class _Application:
         call = Call(self._site, who, names, dict(pairs), body, headers, pairs, method)
         if route.is_own:  # RabbitMQ's API ignores unknown fields, and its tools rely on that
             check_query(route.query, call.query)
-            check_body(route.takes, body)
+            if not isinstance(route.takes, Media):
+                check_body(route.takes, body)
         work: Callable[[Call], Any] = route.work
         if inspect.iscoroutinefunction(work):
             result = await _unless_gone(request, work(call))
@@ -187,8 +188,8 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
                     await task
 
 
-async def _body(request: Request, most: int) -> Any:
-    """Return the JSON body of a request; None if it has none."""
+async def _body(request: Request, most: int, takes: object = None) -> Any:
+    """Return the JSON body of a request, None if it has none; bytes for a route that takes them."""
     received = bytearray()
     async for chunk in request.stream():
         received += chunk
@@ -197,9 +198,13 @@ async def _body(request: Request, most: int) -> Any:
     if not received:
         return None
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if isinstance(takes, Media) and kind in takes.types:
+        return bytes(received)
+    if kind != "application/json" or isinstance(takes, Media):
         # A form on another site could send any other content type without a preflight request.
-        raise Refused(415, "unsupported_media_type", "the body must be JSON: send Content-Type: application/json")
+        wanted = takes.types[0] if isinstance(takes, Media) else "application/json"
+        what = "bytes" if isinstance(takes, Media) else "JSON"
+        raise Refused(415, "unsupported_media_type", f"the body must be {what}: send Content-Type: {wanted}")
     try:
         return msgspec.json.decode(bytes(received))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

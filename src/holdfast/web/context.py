@@ -19,6 +19,7 @@ from holdfast.broker.vhost import VirtualHostRuntime, log_options
 from holdfast.log import Log
 from holdfast.queue import Queue
 from holdfast.queue.async_lease import AsyncLeases
+from holdfast.replica.present import PresentStore
 from holdfast.web.allowed_paths import AllowedPaths
 from holdfast.web.health import Pulse
 from holdfast.web.overview_stats import Figures, names_of
@@ -53,6 +54,7 @@ class ServerContext:
         self.clock = SystemClock()
         self.started_at = self.clock.time_ns()
         self.tokens = Tokens(self.store.path, self._credential)
+        self.present = PresentStore(self.store.path)
         self.paths = AllowedPaths(server.settings.allowed_paths)
         self.figures = Figures(self)
         self.tailers = TailerLags(self)

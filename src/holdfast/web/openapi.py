@@ -93,7 +93,10 @@ def _operation(route: Route, schemas: Iterator[dict[str, Any]], error: dict[str,
     }
     if route.needs is not Needs.NOTHING:
         operation["security"] = [{"basic": []}, {"token": []}]
-    if route.takes is not None:
+    if isinstance(route.takes, Media):
+        binary = {"schema": {"type": "string", "format": "binary"}}
+        operation["requestBody"] = {"content": dict.fromkeys(route.takes.types, binary)}
+    elif route.takes is not None:
         operation["requestBody"] = {"content": {"application/json": {"schema": dict(route.takes)}}}
     return operation
 

@@ -57,7 +57,7 @@ class Reply(Generic[T]):
 
 
 class Media:
-    """Content of a response that is not JSON, by its media types. Takes the place of a type in `Route.answers`."""
+    """Content that is not JSON, by its media types: in place of a type in `Route.answers`, or as `Route.takes`."""
 
     def __init__(self, *types: str) -> None:
         self.types = types
@@ -157,7 +157,8 @@ class Route:
     needs: Needs
     says: str
     tag: str
-    takes: Mapping[str, Any] | None
+    takes: "Mapping[str, Any] | Media | None"
+    """The schema of the body; with `Media` it is bytes."""
     query: Mapping[str, str]
     answers: Mapping[int, Any]
     """By status, the type of the content, or None for no content. Errors that have the common form are left out."""
@@ -200,7 +201,7 @@ class Routes:
         *,
         needs: Needs,
         says: str,
-        takes: Mapping[str, Any] | None = None,
+        takes: Mapping[str, Any] | Media | None = None,
         query: Mapping[str, str] | None = None,
         answer: Any = ...,
         status: int | None = None,

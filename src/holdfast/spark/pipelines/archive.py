@@ -22,7 +22,6 @@ from typing import Annotated, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
-import holdfast
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.log.consumer_offsets import Position
 from holdfast.spark.options import matching_names
@@ -31,6 +30,7 @@ from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.lake import Added, Batch, Card, Gap, Lake, Shelf, Table, opened, read_json, write_json
 from holdfast.spark.shuffles import cores_of
 from holdfast.spark.sources import Track
+from holdfast.spark.store_access import StoreAccess
 from holdfast.spark.stream import PLACE
 
 __all__ = ["FILE_BYTES", "Archived", "Batches", "archive", "run", "tasks_for"]
@@ -60,7 +60,7 @@ def run(
     """Archive the records of a store that are new since the last run to a lake, each once."""
     if batch_mb is not None and batch_mb < 1:
         raise InvalidArgument(f"the option 'batch_mb' must be at least 1, not {batch_mb}")
-    with holdfast.open(data, read_only=True) as store:
+    with StoreAccess.of(data).open() as store:
         wanted = [("logs", name) for name in _chosen("log", store.logs(), logs)] if records else []
         wanted += [("lifecycle", name) for name in _chosen("queue", store.queues(), queues)] if lifecycle else []
     place = Lake(lake)
@@ -136,7 +136,7 @@ def archive(
                 kinds = {track.label: track.kind for track in tracks}
                 _stream(spark, shelf, table, Batches(shelf, table, card, kinds, options, compression, done), batch)
                 done.ends = card.reach(table.ends())
-            for track in tracks:
+            for track in tracks if view.keeps_positions else ():
                 _keep_place(track, shelf.reader, done.ends[track.kind])
         return done
     finally:
@@ -242,7 +242,7 @@ def _stream(spark: SparkSession, shelf: Shelf, table: Table, batches: Batches, s
     frame = (
         spark.readStream.format("holdfast")
         .options(**batches.options)
-        .option("name", shelf.reader)
+        .options(**({} if StoreAccess.of(batches.options["path"]).url else {"name": shelf.reader}))
         .option("startingOffsets", batches.places(batches.done.ends))
         .option("maxBytesPerTrigger", size)
         .load()

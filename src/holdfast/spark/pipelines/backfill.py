@@ -27,6 +27,7 @@ from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.output_folder import make_private
 from holdfast.spark.schemas import ddl
 from holdfast.spark.shuffles import partitions_for
+from holdfast.spark.store_access import StoreAccess
 from holdfast.table.migration.backfill import BackfillPlan, entries_of_rows, restricted, rows_of
 from holdfast.table.migration.bulk_ingest import write_sst
 from holdfast.table.migration.lenient_decoder import lenient_images
@@ -65,6 +66,8 @@ def run(
 ) -> Result:
     """Build a new index of a table in parallel, and add it to the stored definition."""
     added = Index.parse(index, name)
+    if StoreAccess.of(data).url:
+        raise InvalidArgument(f"{data!r} is not the folder of a store: a new index is built where the store is")
     with holdfast.open(data) as store, tempfile.TemporaryDirectory(prefix="holdfast-backfill-") as temporary:
         kept = store.table_definition(table)
         if any(one["parts"] == added.canonical for one in kept.get("indexes", ())):

@@ -16,13 +16,13 @@ from typing import Annotated, Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-import holdfast
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.lifecycle import bucket_seconds, read_events, with_period_and_count
 from holdfast.spark.pipelines.output_folder import Folder, chosen_queues, default_folder
 from holdfast.spark.pipelines.report.formatting import clean, count, micros, moment
 from holdfast.spark.pipelines.report.page import write
 from holdfast.spark.shuffles import partitions_for, sized_shuffles
+from holdfast.spark.store_access import StoreAccess
 
 __all__ = [
     "EXAMPLES",
@@ -265,7 +265,7 @@ def run(
 
 
 def _add_payloads(spark: SparkSession, data: str, found: Sequence[dict[str, Any]]) -> None:
-    with holdfast.open(data, read_only=True, background=False) as store:
+    with StoreAccess.of(data).open() as store:
         logs = {row["queue"]: store.log_of(row["queue"]) for row in found}
     wanted: dict[str, set[int]] = {}
     for row in found:

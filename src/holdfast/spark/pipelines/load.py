@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
-import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.spark.pipelines import Result
+from holdfast.spark.store_access import StoreAccess
 
 __all__ = ["messages", "read_files", "run"]
 
@@ -122,7 +122,7 @@ def _fingerprint(files: list[str], how: list[str | None]) -> str:
 def _end(data: str, log: str | None, queue: str | None) -> int:
     """Return how many records the log has ever had."""
     try:
-        with holdfast.open(data, read_only=True) as store:
+        with StoreAccess.of(data).open() as store:
             return store.log(log or store.log_of(queue or "")).readable()[1]
     except NotFound:
         return 0

@@ -8,10 +8,10 @@ from typing import Self
 
 from pyspark.sql import SparkSession
 
-import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import SystemFiles, translate_os_errors
 from holdfast.spark.options import matching_names
+from holdfast.spark.store_access import StoreAccess
 from holdfast.store_layout import LOCK
 
 __all__ = ["Folder", "chosen_queues", "default_folder", "local_folder", "make_output", "make_private"]
@@ -22,7 +22,7 @@ _OF_STORE = {"logs", "journals", "state", "incoming"}
 
 def chosen_queues(data: str, queues: str | None) -> list[str]:
     """Return the queues that names and patterns match; all without them. A name that matches none is an error."""
-    with holdfast.open(data, read_only=True, background=False) as store:
+    with StoreAccess.of(data).open() as store:
         known = store.queues()
     if not known:
         raise NotFound(f"there are no queues in {data!r}: put a message into one first")
@@ -33,6 +33,8 @@ def chosen_queues(data: str, queues: str | None) -> list[str]:
 
 def default_folder(data: str, name: str) -> str:
     """Return `reports/<name>` in the store's folder, which the store itself does not use."""
+    if StoreAccess.of(data).url:
+        raise InvalidArgument(f"a report cannot be written to {data!r}: choose a folder with the option 'out'")
     return str(Path(data.removeprefix("file://")) / "reports" / name)
 
 

@@ -16,23 +16,20 @@ more headers: `replayed-log`, `replayed-offset`, `replayed-time`. Any DataFrame 
 
 import hashlib
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.base.files import SystemFiles
-from holdfast.log.batch_inbox import BatchInbox
 from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
 from holdfast.spark.options import few
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.deadletters import excerpt
 from holdfast.spark.pipelines.lake_history import between, history, live
 from holdfast.spark.sink import BatchWriter
+from holdfast.spark.store_access import StoreAccess
 
 __all__ = ["HEADERS", "replay", "replayable", "run", "select"]
 
@@ -158,7 +155,7 @@ def replay(
     options |= {"log": log} if log is not None else {}
     messages = replayable(frame)
     sink = BatchWriter(options, messages.schema, overwrite=False)
-    if BatchInbox(SystemFiles.of_store(Path(sink.options.path)), Path(sink.options.path)).is_known(sink.manifest):
+    if sink.is_known(sink.manifest):
         return None
     counted = Observation("replay")
     observed = messages.observe(counted, F.count(F.lit(1)).alias("rows"))
@@ -215,12 +212,12 @@ def _iso(column: str) -> Column:
 
 
 def _log_of(data: str, queue: str) -> str:
-    with holdfast.open(data, read_only=True) as store:
+    with StoreAccess.of(data).open() as store:
         if queue not in store.queues():
             raise NotFound(f"there is no queue {queue!r} in {data!r}; there are: {few(store.queues())}")
         return store.log_of(queue)
 
 
 def _is_there(data: str, queue: str | None, log: str | None) -> bool:
-    with holdfast.open(data, read_only=True) as store:
+    with StoreAccess.of(data).open() as store:
         return queue in store.queues() if queue is not None else log in store.logs()

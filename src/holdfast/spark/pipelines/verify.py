@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
-from holdfast.base.errors import HoldfastError, NotFound
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.log.layout import SegmentHeader
 from holdfast.log.log import Log
 from holdfast.log.segment import Segment
@@ -27,6 +27,7 @@ from holdfast.spark.partitions import Stretch
 from holdfast.spark.pipelines import Result
 from holdfast.spark.schemas import ddl
 from holdfast.spark.shuffles import cores_of
+from holdfast.spark.store_access import StoreAccess
 
 __all__ = ["check", "run", "segments"]
 
@@ -89,6 +90,11 @@ def run(
 
 def segments(spark: SparkSession, data: str, log: str | None = None) -> DataFrame:
     """Return the segments of a store, distributed so that each task reads about as many bytes."""
+    if StoreAccess.of(data).url:
+        raise InvalidArgument(
+            f"{data!r} is not a folder: verify a replica with holdfast replica verify, and a served store where its "
+            "folder is"
+        )
     if not Path(data).is_dir():
         raise NotFound(f"there is no store at {data!r}")
     with holdfast.open(data, read_only=True) as store:

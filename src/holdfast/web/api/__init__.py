@@ -1,5 +1,7 @@
 """Holdfast's own API under /api/holdfast: queues, messages, dead letters, logs, tables and the server."""
 
+from holdfast.web.api.batches import batch_routes
+from holdfast.web.api.blocks import block_routes
 from holdfast.web.api.channels import client_routes
 from holdfast.web.api.dead_letters import dead_routes
 from holdfast.web.api.logs import log_routes
@@ -25,6 +27,8 @@ OWN: list[Routes] = [
     dead_routes,
     client_routes,
     log_routes,
+    block_routes,
+    batch_routes,
     table_routes,
     pipeline_routes,
 ]

@@ -18,6 +18,8 @@ __all__ = [
     "Appended",
     "Axis",
     "BackupResult",
+    "BatchCommitted",
+    "BatchTarget",
     "BindingSummary",
     "BodyJson",
     "Changes",
@@ -775,6 +777,20 @@ class Appended(TypedDict):
 
     first: int | None
     count: int
+
+
+class BatchTarget(TypedDict):
+    """The log of a target, and the number of the last batch of a query that was added; -1 if there is none."""
+
+    log: str
+    last: int
+
+
+class BatchCommitted(TypedDict):
+    """What became of a batch: `adopted`, `waiting` or `refused`; `repeated` if it was committed before."""
+
+    outcome: str
+    repeated: bool
 
 
 class Position(TypedDict):
