@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyspark
@@ -21,7 +21,14 @@ from holdfast.spark.session import session
 SPARK_HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 600
 _APART = {
-    *("test_bad_input.py", "test_cluster.py", "test_connect.py", "test_demo.py", "test_exactly_once.py"),
+    *(
+        "test_bad_input.py",
+        "test_blind_cluster.py",
+        "test_cluster.py",
+        "test_connect.py",
+        "test_demo.py",
+        "test_exactly_once.py",
+    ),
     *("test_live.py", "test_output_modes.py", "test_session.py"),
 }
 """Those that start processes of their own, and some more: about half of the time that all of them take."""
@@ -52,16 +59,16 @@ def spark() -> Iterator[SparkSession]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a standalone cluster: a master and two workers of one core, each a process of its own."""
     folder = tmp_path_factory.mktemp("cluster")
-    port = _free_port()
+    port = free_port()
     master = f"spark://127.0.0.1:{port}"
     with contextlib.ExitStack() as stack:
         # The pages for people get ports of their own, too: 0 is any.
-        said = _start(
+        said = start_spark(
             stack,
             folder / "master.log",
             ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
         )
-        _wait_for(said, "I have been elected leader")
+        wait_for(said, "I have been elected leader")
         for number in (1, 2):
             place = [
                 "--cores",
@@ -73,12 +80,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 "--work-dir",
                 str(folder / f"work{number}"),
             ]
-            worker = _start(
+            worker = start_spark(
                 stack,
                 folder / f"worker{number}.log",
                 ["org.apache.spark.deploy.worker.Worker", *place, "--webui-port", "0", master],
             )
-            _wait_for(worker, "Successfully registered with master")
+            wait_for(worker, "Successfully registered with master")
         yield master
 
 
@@ -86,7 +93,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Spark Connect server, in whose Python Holdfast is installed."""
     folder = tmp_path_factory.mktemp("connect")
-    port = _free_port()
+    port = free_port()
     conf = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": port,
@@ -100,8 +107,8 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"
     with contextlib.ExitStack() as stack:
         command = ["org.apache.spark.deploy.SparkSubmit", "--class", server, "--master", "local[2]", *settings]
-        said = _start(stack, folder / "connect.log", [*command, "spark-internal"])
-        _wait_for(said, "Spark Connect server started at")
+        said = start_spark(stack, folder / "connect.log", [*command, "spark-internal"])
+        wait_for(said, "Spark Connect server started at")
         yield f"sc://127.0.0.1:{port}"
 
 
@@ -128,9 +135,16 @@ def script(tmp_path: Path) -> Script:
     return runner
 
 
-def _start(stack: contextlib.ExitStack, log: Path, words: list[str]) -> Path:
-    """Run a class of Spark; it is gone when the stack is left. What it says is in the file."""
-    env = os.environ | {
+def start_spark(
+    stack: contextlib.ExitStack,
+    log: Path,
+    words: list[str],
+    *,
+    before: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Path:
+    """Run a class of Spark, with `before` in front; it is gone when the stack is left. What it says is in the file."""
+    env = dict(os.environ if environment is None else environment) | {
         "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(SPARK_HOME),
@@ -140,7 +154,7 @@ def _start(stack: contextlib.ExitStack, log: Path, words: list[str]) -> Path:
     (log.parent / "log4j2.properties").write_text(_LOG4J)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *words],
+            [*before, str(SPARK_HOME / "bin" / "spark-class"), *words],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=env,
@@ -159,14 +173,14 @@ def _start(stack: contextlib.ExitStack, log: Path, words: list[str]) -> Path:
     return log
 
 
-def _wait_for(log: Path, words: str) -> None:
+def wait_for(log: Path, words: str) -> None:
     end = time.monotonic() + _PATIENCE_S
     while not re.search(re.escape(words), log.read_text(errors="replace")):
         assert time.monotonic() < end, f"no {words!r} in: {log.read_text(errors='replace')[-2000:]}"
         time.sleep(0.1)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
