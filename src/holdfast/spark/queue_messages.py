@@ -73,8 +73,8 @@ class MessageRows:
         states.follow(self._journal, moment.journal_start, moment.journal_end)
         if moment.journal_start > 0 and not states.has_snapshot and self._fail_on_data_loss:
             raise DataLoss(
-                f"the beginning of the journal of the queue {self.messages.queue!r} is missing: restore its files from a "
-                "backup; to read messages without later events as ready, use the option failOnDataLoss=false"
+                f"the beginning of the journal of the queue {self.messages.queue!r} is missing: restore its files from "
+                "a backup; to read messages without later events as ready, use the option failOnDataLoss=false"
             )
         return states
 
