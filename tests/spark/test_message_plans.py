@@ -100,6 +100,35 @@ def test_what_a_task_does_not_find_any_more_of_the_journal_is_an_error(tmp_path:
             assert list(states(made, list(made.partitions())).values()) == ["acked"] * 6 + ["ready"] * 4
 
 
+@pytest.mark.parametrize("lost", ["all", "first segment"])
+def test_a_journal_that_was_lost_is_an_error(tmp_path: Path, lost: str) -> None:
+    clock = SimClock()
+    with patch.object(holdfast.queue_registry, "JOURNAL_ROLL", Roll.count(4)):
+        with holdfast.open(tmp_path, clock=clock, background=False) as store:
+            queue = store.queue("q", flush=Flush.sync(), lease=3600)
+            queue.put_many([b"x"] * 10)
+            for _ in range(6):
+                queue.ack(queue.lease(1))
+            queue.lease(1)
+        segments = sorted((tmp_path / "journals").rglob("*.data"))
+        for path in segments if lost == "all" else segments[:1]:
+            path.unlink()
+            path.with_suffix(".index").unlink()
+        made = reader(tmp_path, clock)
+        with pytest.raises(DataLoss, match="open the store once" if lost == "all" else "restore its files"):
+            states(made, list(made.partitions()))
+        made = reader(tmp_path, clock, failOnDataLoss="false")
+        assert set(states(made, list(made.partitions())).values()) >= {"ready"}
+        with holdfast.open(tmp_path, clock=clock, background=False) as store:
+            counts = store.queue("q", flush=Flush.sync(), lease=3600).stats()
+            assert (counts.ready, counts.leased) == (3, 1)
+            store.queue("q").checkpoint()
+        if lost == "all":
+            made = reader(tmp_path, clock)
+            found = list(states(made, list(made.partitions())).values())
+            assert found == ["acked"] * 6 + ["leased"] + ["ready"] * 3
+
+
 def test_damage_of_the_journal_is_an_error_or_is_reported_once(tmp_path: Path) -> None:
     clock = SimClock()
     with holdfast.open(tmp_path / "data", clock=clock, background=False) as store:

@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 def at_present(queue: Queue) -> MessageRange:
     """All messages of a queue that is open read-only, at this moment."""
-    moment = moment_of(queue.log, journal_of(queue).log, core_of(queue).clock)
+    moment = moment_of(queue.name, queue.log, journal_of(queue).log, core_of(queue).clock)
     queue.stats()
     while core_of(queue).followed < moment.journal_end:  # it may wait for messages that a crash took
         core_of(queue).clock.sleep(0.5)
@@ -47,7 +47,7 @@ def at_present(queue: Queue) -> MessageRange:
 def rows_of(queue: Queue, over: MessageRange, columns: list[str] = MESSAGES.names) -> list[Row]:
     rows = pickle.loads(pickle.dumps(MessageRows(columns, over)))
     journal = journal_of(queue).log
-    rows.use(lambda start, stop: pieces_between(journal, start, stop))
+    rows.use(lambda start, stop: pieces_between(journal, start, stop), fail_on_data_loss=True)
     found = []
     for batch in rows.gather(pieces_of(queue.log)):
         assert batch.schema == rows.schema == arrow_schema(MESSAGES, columns)
@@ -505,7 +505,7 @@ def test_a_large_queue_is_a_small_plan_and_its_payloads_are_not_copied(tmp_path:
         (where,) = {np.frombuffer(block.data, np.uint8).__array_interface__["data"][0]}
         rows = MessageRows(["value", "state"], over)
         journal = journal_of(view).log
-        rows.use(lambda start, stop: pieces_between(journal, start, stop))
+        rows.use(lambda start, stop: pieces_between(journal, start, stop), fail_on_data_loss=True)
         batches = list(rows.gather([(block, 0, block.count)]))
         states = Counter(state for batch in batches for state in batch.column(1).to_pylist())
         assert states == {"acked": 50_000, "leased": 1000, "ready": count - 51_000}

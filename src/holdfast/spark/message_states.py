@@ -159,6 +159,11 @@ class MessageStates:
             self._complete(journal, *self._snapshot)
         self._lay_held_over()
 
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether there was a snapshot: a journal whose beginning was dropped has one."""
+        return self._snapshot is not None
+
     # Results.
 
     def at(self, messages: Numbers, dues: Numbers | None, now: int) -> dict[str, Numbers]:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from holdfast.spark.log_rows import RecordSpan, byte_strings, content, numbers, times
 from holdfast.spark.message_states import STATES, Journal, MessageStates
+from holdfast.spark.partitions import DataLoss
 from holdfast.spark.queue_events import moments, nullable, own_records, portions, sequences, texts_of
 from holdfast.spark.queue_moment import QueueMoment
 from holdfast.spark.schemas import MESSAGES, arrow_schema
@@ -45,10 +46,12 @@ class MessageRows:
         """Only messages with one of these keys are wanted; None: all."""
         self.schema = arrow_schema(MESSAGES, columns)
         self._journal: Journal | None = None
+        self._fail_on_data_loss = True
 
-    def use(self, journal: Journal) -> None:
+    def use(self, journal: Journal, *, fail_on_data_loss: bool) -> None:
         """Read the states from this journal. Called in the task, before `gather`."""
         self._journal = journal
+        self._fail_on_data_loss = fail_on_data_loss
 
     def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records; many small blocks become few batches."""
@@ -68,6 +71,11 @@ class MessageRows:
         moment = self.messages.moment
         states = MessageStates(self.messages.start, self.messages.stop, moment.known_from)
         states.follow(self._journal, moment.journal_start, moment.journal_end)
+        if moment.journal_start > 0 and not states.has_snapshot and self._fail_on_data_loss:
+            raise DataLoss(
+                f"the beginning of the journal of the queue {self.messages.queue!r} is missing: restore its files from "
+                "a backup; to read messages without later events as ready, use the option failOnDataLoss=false"
+            )
         return states
 
     def _within(self, pieces: Iterable[RecordSpan]) -> Iterator[RecordSpan]:

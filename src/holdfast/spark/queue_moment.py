@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast.base.clock import NS, Clock
+from holdfast.log.consumer_offsets import place_of
 from holdfast.log.log import Log
 from holdfast.spark.message_states import DECODED_BYTES, DECODED_RECORDS
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, plan
@@ -36,7 +37,7 @@ class QueueMoment:
     journal: tuple[Stretch, ...]
 
 
-def moment_of(log: Log, journal: Log, clock: Clock) -> QueueMoment:
+def moment_of(queue: str, log: Log, journal: Log, clock: Clock, *, fail_on_data_loss: bool = True) -> QueueMoment:
     """Return the present moment of a queue, given its log and its journal, both open read-only.
 
     The log's end is taken first, then the journal's, which may refer to later messages: those belong to the moment,
@@ -45,6 +46,15 @@ def moment_of(log: Log, journal: Log, clock: Clock) -> QueueMoment:
     """
     seen = log.readable()[1]
     picture, stretches = _journal_of(journal)
+    if picture.end == 0 and log.positions.exists(place_of(queue)):  # a new queue has it a moment before its journal
+        journal.wait_for(0, _IDLE_S)
+        picture, stretches = _journal_of(journal)
+        if picture.end == 0 and fail_on_data_loss:
+            raise DataLoss(
+                f"the journal of the queue {queue!r} is empty, but it had events: open the store once without "
+                "read_only=True, which continues from the queue's last checkpoint; to read all messages as ready, use "
+                "the option failOnDataLoss=false"
+            )
     start, end = picture.start, picture.end
     touched = _touched(log, journal, seen, start, end)
     visible = _wait_for(log, touched, clock)

@@ -109,7 +109,8 @@ def _batches(share: Share, wanted: Wanted, local_as_of: datetime | None) -> Iter
         of_journal: Wanted | None = None
         if isinstance(rows, MessageRows):
             of_journal = wanted.of_journal(report=rows.messages.is_first)
-            rows.use(read_between(rows.messages.moment.journal, of_journal))
+            journal = read_between(rows.messages.moment.journal, of_journal)
+            rows.use(journal, fail_on_data_loss=wanted.fail_on_data_loss)
         look_back = getattr(rows, "look_back", None)
         if look_back is not None and local_as_of is not None:
             look_back(version_before(task_moment(local_as_of), "asOf"))

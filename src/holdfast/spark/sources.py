@@ -151,7 +151,8 @@ class View:
     def _add_messages(self, queue: str, label: str) -> None:
         journal, log = self.store.journal(queue), self.store.log(self.store.log_of(queue))
         try:
-            self._moments[queue] = moment_of(log, journal, self._clock)
+            strict = self.options.fail_on_data_loss
+            self._moments[queue] = moment_of(queue, log, journal, self._clock, fail_on_data_loss=strict)
         finally:
             journal.close()
         self._add(label, "messages", log, queue)
