@@ -231,8 +231,9 @@ def test_positions_of_another_store_are_not_stored(hundred: Path, caplog: pytest
     with holdfast.open(hundred.parent / "other") as store:
         store.log("x").append_many([b"x"] * 100)
     listener = LagListener(hundred.parent / "other")
-    for position in (30, 60):
-        listener.onQueryProgress(progressed("q", lagging(hundred, position)))
+    listener.onQueryProgress(progressed("q", lagging(hundred, 30)))
+    wait_until(lambda: "was not stored" in caplog.text)
+    listener.onQueryProgress(progressed("q", lagging(hundred, 60)))
     listener.close()
     with holdfast.open(hundred.parent / "other", read_only=True) as store:
         assert store.log("x").stats().tailers == []
