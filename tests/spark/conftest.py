@@ -47,9 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session of this run: two cores, two partitions after a shuffle."""
-    made = session("local[2]", app="tests")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of this run: two cores, two partitions after a shuffle, and no tables in the checkout."""
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    made = session("local[2]", app="tests", **{"spark.sql.warehouse.dir": warehouse})
     made.conf.set("spark.sql.shuffle.partitions", 2)
     yield made
     made.stop()

@@ -67,7 +67,7 @@ def test_an_option_that_is_missing_is_refused_with_what_to_use(of: type[ReadOpti
     for name, said, details in READ if of is ReadOptions else WRITE:
         if said != "missing":
             continue
-        with pytest.raises(InvalidArgument, match="of Spark's Kafka source: here, ") as error:
+        with pytest.raises(InvalidArgument, match=r"of Spark's Kafka (source|sink): here, ") as error:
             of.of({"path": "/", "log": "x", name: "5"})
         text = str(error.value)
         assert name in text or name.lower() in text

@@ -129,7 +129,7 @@ def test_a_store_is_shown_without_credentials(place: str, shown: str) -> None:
 
 
 def entry(end: int, log: str = "x", **more: object) -> dict[str, object]:
-    return {"0": end, "id": "ab" * 16, "store": "/srv/data", "log": log, **more}
+    return {"0": end, "id": "ab" * 16, "store": "/srv/data", "log": log} | more
 
 
 def progressed(name: str | None, *sources: tuple[object, object], batch: int = 0) -> QueryProgressEvent:
@@ -231,8 +231,9 @@ def test_positions_of_another_store_are_not_stored(hundred: Path, caplog: pytest
     with holdfast.open(hundred.parent / "other") as store:
         store.log("x").append_many([b"x"] * 100)
     listener = LagListener(hundred.parent / "other")
-    for position in (30, 60):
-        listener.onQueryProgress(progressed("q", lagging(hundred, position)))
+    listener.onQueryProgress(progressed("q", lagging(hundred, 30)))
+    wait_until(lambda: "was not stored" in caplog.text)
+    listener.onQueryProgress(progressed("q", lagging(hundred, 60)))
     listener.close()
     with holdfast.open(hundred.parent / "other", read_only=True) as store:
         assert store.log("x").stats().tailers == []
@@ -256,6 +257,14 @@ def test_a_server_gets_positions_with_a_token_and_shows_the_lag(
         each = served.ask("GET", "/metrics/per-object").body.decode()
         assert 'holdfast_log_tailer_lag_records{log="x",tailer="spark:q",vhost="/"} 25.0' in each
         assert "holdfast_tailer_lag_records 25.0" in served.ask("GET", "/metrics", user=None).body.decode()
+
+        other = {"x": {"0": 90, "id": "cd" * 16}}, {"x": entry(100, id="cd" * 16)}
+        listener = LagListener(served.url, token=token)
+        listener.onQueryProgress(progressed("q", other))
+        listener.close()
+        assert "the log 'x' that the query reads, in '/srv/data', is not the one in" in caplog.text
+        assert served.get("/api/holdfast/logs/x")["tailers"][0]["position"] == 75
+        caplog.clear()
 
         refused = LagListener(served.url, token="hf_0_wrong")
         for position in (80, 90):

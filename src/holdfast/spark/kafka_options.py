@@ -33,7 +33,8 @@ _PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 def refuse_kafka(options: Mapping[str, str], instead: Mapping[str, str]) -> None:
     """Raise `InvalidArgument` if one of the options, in lower case, is one of Kafka's."""
     known = {name.lower(): (name, use) for name, use in instead.items()}
+    kind = "source" if instead is KAFKA_READ else "sink"
     for option in options:
         name, use = known.get(option, (option, _CLIENT if option.startswith(_PREFIXES) else ""))
         if use:
-            raise InvalidArgument(f"the option {name!r} is one of Spark's Kafka source: here, {use}")
+            raise InvalidArgument(f"the option {name!r} is one of Spark's Kafka {kind}: here, {use}")

@@ -116,10 +116,11 @@ class PositionExport:
     def _set(self, store: "holdfast.Store | RemoteStore", key: tuple[str, str], one: LogLag) -> None:
         query, name = key
         log = store.log(name)
-        found = getattr(log, "id", None)  # a server does not tell it
-        if found is not None and found.hex() != one.log_id:
+        # An older server does not tell the id.
+        found = log.id.hex() if isinstance(log, holdfast.Log) else log.describe().get("id", one.log_id)
+        if found != one.log_id:
             raise InvalidArgument(
-                f"the log {name!r} that the query reads, in {one.store!r}, is not the one in {self._path!r}: give the "
-                "listener the store of the query"
+                f"the log {name!r} that the query reads, in {one.store!r}, is not the one in "
+                f"{without_credentials(self._path)!r}: give the listener the store of the query"
             )
         log.positions.set(Position(PLACE + abbreviate(query, 200), one.position, time.time_ns()))

@@ -138,6 +138,7 @@ def one_log(call: Call) -> LogDetail:
         segments = log.segments()
         damage = list(log.damage)
         first, end = log.readable()
+        log_id = log.id.hex()
     open_now = store.open_log(name)
     settings = None if open_now is None else open_now.settings
     views: dict[str, ObjectName] = {}
@@ -148,6 +149,7 @@ def one_log(call: Call) -> LogDetail:
     for tailer in stats["tailers"]:
         tailer["queue"] = views.get(tailer["name"])
     return {
+        "id": log_id,
         "stats": stats,
         "readable": [first, end],
         "segments": [cast("SegmentJson", {**asdict(one), "created_time": iso_time(one.created)}) for one in segments],

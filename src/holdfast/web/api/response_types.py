@@ -743,6 +743,7 @@ class LogSettingsJson(TypedDict):
 class LogDetail(TypedDict):
     """One log; `settings` is null if it is not open."""
 
+    id: Annotated[str, Meta(description="Another log of the same name, made after this one was deleted, has another.")]
     stats: LogStatsJson
     readable: Annotated[list[int], Meta(description="The first readable sequence, and the end.")]
     segments: list[SegmentJson]
