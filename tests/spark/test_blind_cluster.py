@@ -14,6 +14,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,9 @@ class Owner:
         with contextlib.suppress(holdfast.NotFound), holdfast.connect(self.url) as store:
             return sorted(_number(record.payload) for record in store.log(name).read())
         return []
+
+    def has(self, name: str, count: int) -> bool:
+        return len(self.numbers(name)) >= count
 
 
 def _number(payload: bytes) -> int:
@@ -296,7 +300,7 @@ def test_reads_streams_and_pipelines_need_a_bucket_or_an_address_and_no_folder(
     names = ["lifecycle", "deadletters", "archive", "replay", "load", "stream"]
     assert [line for line in said if line.startswith("pipeline ")] == [f"pipeline {name} True" for name in names]
     for name in ("copy.bucket", "copy.server", "copy.live", "again", "loaded"):
-        until(lambda name=name: len(owner.numbers(name)) >= 1000, f"{name} lacks records")
+        until(partial(owner.has, name, 1000), f"{name} lacks records")
         assert owner.numbers(name) == list(range(1000)), name
 
 
@@ -317,11 +321,8 @@ def test_a_stream_counts_each_record_once_whatever_is_killed(
         owner.append(500 + written, 300)
         written += 300
 
-    def is_behind(least: int) -> Callable[[], bool]:
-        return lambda: len(owner.numbers("followed")) >= least
-
     try:
-        until(is_behind(500), "the stream does not begin")
+        until(partial(owner.has, "followed", 500), "the stream does not begin")
         for victim in ("owner", "worker", "driver"):
             write()
             if victim == "owner":
@@ -335,7 +336,7 @@ def test_a_stream_counts_each_record_once_whatever_is_killed(
                 end(driver)
                 driver = start_following(cluster, owner, token, state)
             write()
-            until(is_behind(500 + written), f"after the {victim}: {len(owner.numbers('followed'))} of {500 + written}")
+            until(partial(owner.has, "followed", 500 + written), f"after the {victim} was killed, records are missing")
         assert driver.poll() is None
     finally:
         end(driver)
