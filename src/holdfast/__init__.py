@@ -54,6 +54,7 @@ from holdfast.queue import (
     Queue,
     QueueStats,
 )
+from holdfast.schemas.payload_schema import PayloadSchema, SchemaVersion
 from holdfast.store import Store, open
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ __all__ = [
     "Normalized",
     "NotConfirmed",
     "NotFound",
+    "PayloadSchema",
     "PeekedMessage",
     "Preview",
     "Queue",
@@ -162,6 +164,7 @@ __all__ = [
     "Retention",
     "Reversed",
     "Roll",
+    "SchemaVersion",
     "SegmentStats",
     "SetEdit",
     "StorageError",

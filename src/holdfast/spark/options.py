@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.hlc import version_before
 from holdfast.base.names import check_name
+from holdfast.spark.payload_options import PAYLOAD_OPTIONS, PayloadOptions
 from holdfast.spark.remote import is_url
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names", "few", "matching_names"]
@@ -55,6 +56,7 @@ _READ = (
     "onDamage",
     "damageReport",
     "name",
+    *PAYLOAD_OPTIONS,
 )
 _WRITE = (
     "path",
@@ -118,6 +120,8 @@ class ReadOptions:
     damage_report: str | None = None
     """A folder into which each task writes the damage that it skipped."""
     name: str | None = None
+    payload: PayloadOptions | None = None
+    """How payloads are decoded; None: they are shown as bytes."""
 
     @property
     def place(self) -> str:
@@ -191,6 +195,7 @@ class ReadOptions:
             skip_damage=_choice(options, "onDamage", ("fail", "skip")) == "skip",
             damage_report=options.get("damagereport"),
             name=None if (name := options.get("name")) is None else _checked(name, "stream name"),
+            payload=PayloadOptions.of(options, _without_payloads(view, table)),
         )
 
 
@@ -271,6 +276,13 @@ def _check_queue_view(view: str | None, url: str, *, streaming: bool) -> None:
         raise InvalidArgument("the view 'messages' needs the store's folder: from a URL, read 'lifecycle'")
     if view == "messages" and streaming:
         raise InvalidArgument("the view 'messages' is a snapshot and cannot be streamed: stream the view 'lifecycle'")
+
+
+def _without_payloads(view: str | None, table: str | None) -> str | None:
+    """Return why a view has no payloads to decode; None if it has."""
+    if table is not None:
+        return "the columns of a table are those of its model"
+    return "events have no payload: read the view 'messages', or the log" if view == "lifecycle" else None
 
 
 def _checked(name: str | None, what: str) -> str:

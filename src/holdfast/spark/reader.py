@@ -17,7 +17,7 @@ from holdfast.spark.gc_tuning import settle
 from holdfast.spark.options import EARLIEST, ReadOptions
 from holdfast.spark.partitions import Stretch, Wanted, read_stretches
 from holdfast.spark.schemas import arrow_schema, ddl
-from holdfast.spark.sources import View, Work, view_schema
+from holdfast.spark.sources import View, Work, view_schema, with_kept_schema
 from holdfast.spark.time_zones import task_moment
 
 __all__ = ["Reader", "Share", "read_share", "wanted_columns"]
@@ -38,7 +38,7 @@ class Reader(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self.options = ReadOptions.of(options)
+        self.options = with_kept_schema(ReadOptions.of(options))
         self.columns = wanted_columns(view_schema(self.options), schema)
 
     @in_one_line

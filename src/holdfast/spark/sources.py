@@ -1,7 +1,7 @@
 """The logs and journals behind a view, the offsets at which a query starts and ends in each, and its columns."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from holdfast.log.log import Log
 from holdfast.spark.log_rows import LogRows, Rows
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, parts_of, plan, shares
+from holdfast.spark.payloads import kept_schema, payload_rows, with_payload
 from holdfast.spark.queue_events import JournalRows, PutRows
 from holdfast.spark.queue_messages import MessageRows, Overlay, overlay
 from holdfast.spark.remote import files_at
@@ -25,7 +26,7 @@ from holdfast.table_registry import TABLES
 if TYPE_CHECKING:  # only tables need it
     from holdfast.spark.table_changes import Layout
 
-__all__ = ["Track", "View", "Work", "layout_of", "open_store", "view_schema"]
+__all__ = ["Track", "View", "Work", "layout_of", "open_store", "view_schema", "with_kept_schema"]
 
 Work = tuple[Rows, list[Stretch]]
 """Stretches of one track, and the converter that makes rows of them."""
@@ -57,10 +58,30 @@ def view_schema(options: ReadOptions) -> pa.Schema:
     if options.view == "lifecycle":
         return LIFECYCLE
     if options.view == "messages":
-        return MESSAGES
-    if options.headers:
-        return LOG
-    return arrow_schema(LOG, [name for name in LOG.names if name not in ("headers", "textHeaders")])
+        found = MESSAGES
+    else:
+        unwanted = () if options.headers else ("headers", "textHeaders")
+        found = arrow_schema(LOG, [name for name in LOG.names if name not in unwanted])
+    payload = with_kept_schema(options).payload
+    return found if payload is None else with_payload(found, payload)
+
+
+def with_kept_schema(options: ReadOptions) -> ReadOptions:
+    """Return the options with the schema of payloads that is kept with the logs, if one is to be used.
+
+    A query looks it up when it begins, and keeps to its columns when the log gets a newer version.
+    """
+    if options.payload is None or options.payload.schema is not None:
+        return options
+    store = open_store(options.path, options.url)
+    try:
+        if options.view == "messages":
+            logs = [store.log_of(queue) for queue in chosen_names(options, store.queues())]
+        else:
+            logs = chosen_names(options, store.logs())
+        return replace(options, payload=kept_schema(store, logs, options.payload))
+    finally:
+        store.close()
 
 
 def open_store(path: Path, url: str = "") -> holdfast.Store:
@@ -171,13 +192,21 @@ class View:
             case "journal":
                 return JournalRows(track.queue, columns)
             case "messages":
-                return MessageRows(track.queue, columns, self._overlays[track.queue].slice(start, stop), keys)
+                states = self._overlays[track.queue].slice(start, stop)
+                return self._typed(
+                    track, columns, "message", lambda names: MessageRows(track.queue, names, states, keys)
+                )
             case "table" if self._layout is not None:
                 from holdfast.spark.table_changes import ChangeRows  # noqa: PLC0415 - as above
 
                 return ChangeRows(self._layout, columns, keys)
             case _:
-                return LogRows(track.label, columns, keys)
+                return self._typed(track, columns, "offset", lambda names: LogRows(track.label, names, keys))
+
+    def _typed(self, track: Track, columns: list[str], position: str, make: Callable[[list[str]], Rows]) -> Rows:
+        """Return rows with decoded payloads, if that was asked for."""
+        payload = self.options.payload
+        return make(columns) if payload is None else payload_rows(make, track.log, columns, payload, position)
 
     def start(self, track: Track, picture: Picture, default: int) -> int:
         """Return the offset at which the options let reading begin, or else `default`; may raise `DataLoss`."""
