@@ -39,7 +39,7 @@ def message(name: str, *fields: tuple[str, int, str]) -> descriptor_pb2.Descript
             one.type = Field.TYPE_ENUM if kind == ".shop.Color" else Field.TYPE_MESSAGE
             one.type_name = kind
         else:
-            one.type = TYPES[kind]  # type: ignore[assignment]
+            one.type = TYPES[kind]
     return made
 
 
@@ -61,7 +61,7 @@ def with_map(made: descriptor_pb2.DescriptorProto, name: str, number: int) -> de
 
 def set_of(*files: descriptor_pb2.FileDescriptorProto) -> bytes:
     """The descriptor set, as protoc writes it."""
-    return descriptor_pb2.FileDescriptorSet(file=files).SerializeToString()
+    return bytes(descriptor_pb2.FileDescriptorSet(file=files).SerializeToString())
 
 
 def text_of(*messages: descriptor_pb2.DescriptorProto, syntax: str = "proto3") -> str:

@@ -73,12 +73,12 @@ def options_of(path: Path, options: dict[str, object]) -> dict[str, str]:
     return found
 
 
-def reader(path: Path, /, schema: StructType | None = None, **options: object) -> Reader:
+def reader(path: Path, schema: StructType | None = None, /, **options: object) -> Reader:
     given = options_of(path, options)
     return Reader(given, schema or from_arrow_schema(view_schema(ReadOptions.of(given))))
 
 
-def read(path: Path, /, schema: StructType | None = None, **options: object) -> list[dict[str, Any]]:
+def read(path: Path, schema: StructType | None = None, /, **options: object) -> list[dict[str, Any]]:
     """All rows; each batch has exactly the schema that Spark expects."""
     made = reader(path, schema, **options)
     given = schema or from_arrow_schema(view_schema(ReadOptions.of(options_of(path, options))))
@@ -247,7 +247,7 @@ def test_a_descriptor_set_may_be_a_file(tmp_path: Path) -> None:
 def test_one_query_over_all_versions_reads_with_the_newest_schema(tmp_path: Path, format: str) -> None:
     text, write = WRITERS[format]
     newer = {
-        "avro": json.dumps(AVRO | {"fields": [*AVRO["fields"], {"name": "more", "type": "int", "default": 9}]}),  # type: ignore[misc]
+        "avro": json.dumps(AVRO | {"fields": [*AVRO["fields"], {"name": "more", "type": "int", "default": 9}]}),
         "protobuf": text_of(
             message("R", ("id", 1, "int64"), ("name", 2, "optional string"), ("more", 3, "optional int32"))
         ),
@@ -279,7 +279,7 @@ def test_one_query_over_all_versions_reads_with_the_newest_schema(tmp_path: Path
 
 
 def test_a_stream_keeps_to_the_columns_that_it_began_with(tmp_path: Path) -> None:
-    newer = AVRO | {"fields": [{"name": "more", "type": "int", "default": 9}, *AVRO["fields"]]}  # type: ignore[misc]
+    newer = AVRO | {"fields": [{"name": "more", "type": "int", "default": 9}, *AVRO["fields"]]}
     fill(tmp_path, [write_avro(ROWS[0])], schema=PayloadSchema("avro", json.dumps(AVRO)))
     given = options_of(tmp_path, {"valueFormat": "kept"})
     made = StreamReader(given, from_arrow_schema(view_schema(ReadOptions.of(given))))

@@ -404,6 +404,11 @@ class Appender:
         self._payload_check = check
         self._max_message = self.settings.max_message if check is None else -1
 
+    @property
+    def checks_payloads(self) -> bool:
+        """Whether payloads are checked."""
+        return self._payload_check is not None
+
     def check_payloads(self, payloads: Iterable[bytes]) -> None:
         """Raise `InvalidArgument` if payloads are checked, and one of these does not fit the schema."""
         if (check := self._payload_check) is not None:

@@ -140,6 +140,6 @@ def _checks(log: str, versions: list[SchemaVersion]) -> Callable[[bytes], None] 
 
 def _refusing(problem: Corrupt) -> Callable[[bytes], None]:
     def refuse(payload: bytes) -> None:
-        raise Corrupt(*problem.args, problem.path)
+        raise Corrupt(str(problem), problem.path)
 
     return refuse

@@ -13,7 +13,8 @@ def load(module: str, format: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        package, extra = module.partition(".")[0], "spark" if module.startswith("pyarrow") else "schemas"
+        package = module.removeprefix("google.").partition(".")[0]
+        extra = "spark" if package == "pyarrow" else "schemas"
         raise InvalidArgument(
             f"payloads in the format {format} need {package}, which is not installed: "
             f'run pip install "holdfast[{extra}]"'
