@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["arrow_reader"]
 
 
-def arrow_reader(columns: StructType, *, strict: bool) -> Callable[[bytes], "pa.StructArray"]:
-    """Return a function that decodes a payload to a struct array; it raises ValueError.
+def arrow_reader(columns: StructType, *, strict: bool) -> Callable[[bytes, int], "pa.StructArray"]:
+    """Return a function that decodes the payload of a record to a struct array; it raises ValueError.
 
     Columns are matched by name. One that is missing is null, and values must fit: nothing is rounded or cut. With
     `strict`, columns that are NOT NULL must be there.
@@ -24,7 +24,7 @@ def arrow_reader(columns: StructType, *, strict: bool) -> Callable[[bytes], "pa.
     wanted = arrow_type(columns)
     required = [one.name for one in columns.columns if strict and not one.nullable]
 
-    def read(payload: bytes) -> Any:
+    def read(payload: bytes, sequence: int) -> Any:
         try:
             with pa.ipc.open_stream(payload) as stream:
                 table = stream.read_all()

@@ -48,10 +48,10 @@ def payload_reader(versions: Sequence[SchemaVersion], version: SchemaVersion, *,
         case "avro":
             return avro_reader(versions, version, strict=strict)
         case "protobuf":
-            return _without_sequence(protobuf_reader(parse_protobuf(schema.text, schema.message)))
+            return protobuf_reader(parse_protobuf(schema.text, schema.message))
         case "arrow":
-            return _without_sequence(arrow_reader(payload_columns(schema), strict=strict))
-    return _without_sequence(record_reader(schema.format, payload_columns(schema), strict=strict))
+            return arrow_reader(payload_columns(schema), strict=strict)
+    return record_reader(schema.format, payload_columns(schema), strict=strict)
 
 
 def incompatibility(reader: PayloadSchema, writer: PayloadSchema) -> str | None:
@@ -89,7 +89,3 @@ def check_compatible(schema: PayloadSchema, kept: Sequence[SchemaVersion]) -> No
 def _refuse(problem: str | None, rule: str, what: str) -> None:
     if problem is not None:
         raise InvalidArgument(f"the schema is not {rule} compatible: it {what}: {problem}")
-
-
-def _without_sequence(read: Callable[[bytes], Any]) -> Read:
-    return lambda payload, sequence: read(payload)

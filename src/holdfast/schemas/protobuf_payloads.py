@@ -82,14 +82,14 @@ def protobuf_columns(descriptor: Any) -> StructType:
     return _struct(descriptor, ())
 
 
-def protobuf_reader(descriptor: Any) -> Callable[[bytes], Any]:
-    """Return a function that decodes a payload to a dict, which Arrow takes; it raises ValueError."""
+def protobuf_reader(descriptor: Any) -> Callable[[bytes, int], Any]:
+    """Return a function that decodes the payload of a record to a dict, which Arrow takes; it raises ValueError."""
     factory = load("google.protobuf.message_factory", "protobuf")
     errors = load("google.protobuf.message", "protobuf").DecodeError
     make = factory.GetMessageClass(descriptor).FromString
     convert = _message_converter(descriptor)
 
-    def read(payload: bytes) -> Any:
+    def read(payload: bytes, sequence: int) -> Any:
         try:
             found = make(payload)
         except errors as error:

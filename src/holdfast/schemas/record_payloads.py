@@ -12,8 +12,8 @@ _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 Convert = Callable[[Any], Any]
 
 
-def record_reader(format: str, columns: StructType, *, strict: bool) -> Callable[[bytes], Any]:
-    """Return a function that decodes a payload to a dict, which Arrow takes; it raises ValueError.
+def record_reader(format: str, columns: StructType, *, strict: bool) -> Callable[[bytes, int], Any]:
+    """Return a function that decodes the payload of a record to a dict, which Arrow takes; it raises ValueError.
 
     With `strict` columns that are NOT NULL must be there.
     """
@@ -25,12 +25,11 @@ def record_reader(format: str, columns: StructType, *, strict: bool) -> Callable
     convert = _converter(columns)
     errors = msgspec.MsgspecError, RecursionError  # a ValidationError is not a ValueError in all versions
 
-    def read(payload: bytes) -> Any:
+    def read(payload: bytes, sequence: int) -> Any:
         try:
-            found = decode(payload)
+            return decode(payload) if convert is None else convert(decode(payload))
         except errors as error:
             raise ValueError(str(error)) from error
-        return found if convert is None else convert(found)
 
     return read
 

@@ -22,6 +22,9 @@ from holdfast.spark.payload_options import PAYLOAD, PayloadOptions
 
 __all__ = ["PayloadRows", "kept_schema", "payload_rows", "with_payload"]
 
+_ROWS = 1 << 12
+"""Payloads that are decoded at a time: so many objects stay in the processor's cache (measured: half as long as 300,000
+in one block)."""
 _UNFIT = (ValueError, TypeError, OverflowError)  # Arrow's errors are of the first two
 
 
@@ -129,18 +132,18 @@ class PayloadRows:
         """Yield the rows of all these records, without malformed ones if the mode is DROPMALFORMED."""
         read = payload_reader(self.versions, self.version)
         for batch in self.rows.gather(pieces):
-            yield self._batch(batch, read)
+            for at in range(0, batch.num_rows, _ROWS):
+                yield self._batch(batch.slice(at, _ROWS), read)
 
     def _batch(self, batch: pa.RecordBatch, read: Read) -> pa.RecordBatch:
-        values, sequences = batch.column("value").to_pylist(), batch.column(self.position).to_pylist()
-        decoded: list[Any] = []
+        # Through numpy: `to_pylist` makes an object of Arrow for each value, and takes as long as the decoding.
+        values = batch.column("value").to_numpy(zero_copy_only=False).tolist()
+        sequences = batch.column(self.position).to_numpy(zero_copy_only=False).tolist()
         malformed: dict[int, str] = {}
-        for place, (value, sequence) in enumerate(zip(values, sequences, strict=True)):
-            try:
-                decoded.append(None if value is None else read(value, sequence))
-            except ValueError as error:
-                malformed[place] = str(error)
-                decoded.append(None)
+        try:
+            decoded = list(map(read, values, sequences))  # nearly all batches: half as long as one by one
+        except ValueError:
+            decoded = _one_by_one(read, values, sequences, malformed)
         payloads = self._array(decoded, malformed)
         if malformed and self.options.mode == "FAILFAST":
             place = min(malformed)
@@ -184,7 +187,7 @@ class PayloadRows:
         name: str,
         batch: pa.RecordBatch,
         payloads: pa.Array,
-        values: list[bytes | None],
+        values: list[bytes],
         malformed: dict[int, str],
     ) -> pa.Array:
         if name == PAYLOAD:
@@ -197,8 +200,22 @@ class PayloadRows:
         if pa.types.is_binary(kind):
             bad = pa.array([place in malformed for place in range(len(values))])
             return pc.if_else(bad, batch.column("value"), pa.scalar(None, kind))
-        found = [value if place in malformed else None for place, value in enumerate(values)]
-        return pa.array([None if one is None else one.decode("utf-8", "replace") for one in found], kind)
+        return pa.array(
+            [value.decode("utf-8", "replace") if place in malformed else None for place, value in enumerate(values)],
+            kind,
+        )
+
+
+def _one_by_one(read: Read, values: list[bytes], sequences: list[int], malformed: dict[int, str]) -> list[Any]:
+    """Return the decoded payloads, None for those that are malformed; note those by their places."""
+    decoded: list[Any] = []
+    for place, (value, sequence) in enumerate(zip(values, sequences, strict=True)):
+        try:
+            decoded.append(read(value, sequence))
+        except ValueError as error:
+            malformed[place] = str(error)
+            decoded.append(None)
+    return decoded
 
 
 def _corrupt_type(schema: PayloadSchema) -> pa.DataType:
