@@ -9,7 +9,7 @@ import typer
 
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import format_count, format_time, iso_time
-from holdfast.cli.open_store import folder_of, log_to_change, log_to_read, store_to_read, store_to_write
+from holdfast.cli.open_store import log_to_change, log_to_read, store_to_read, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, help_if_alone
 from holdfast.cli.output import Name, details, make_table, safe_text, show, write_json
 from holdfast.log import Log
@@ -91,12 +91,11 @@ def set_schema(
 
     A schema that the log has already adds no version. Versions never change, and are never removed.
     """
-    folder = folder_of(data)
     if create:
-        with store_to_write(folder) as store:
+        with store_to_write(data) as store:
             _set(store.log(name), file, format, message, compatibility, validate, as_json=as_json)
         return
-    with log_to_change(folder, name) as log:
+    with log_to_change(data, name) as log:
         _set(log, file, format, message, compatibility, validate, as_json=as_json)
 
 
@@ -110,7 +109,7 @@ def show_schema(
     as_json: JsonOption = False,
 ) -> None:
     """Show a version of the schema of a log. Works while another process writes."""
-    with log_to_read(folder_of(data), name) as log:
+    with log_to_read(data, name) as log:
         versions = log.schema.versions()
     if not versions:
         raise NotFound(f"the log {name!r} has no schema: keep one with holdfast schema set")
@@ -133,7 +132,7 @@ def check_schema(
 
     Works while another process writes.
     """
-    with log_to_read(folder_of(data), name) as log:
+    with log_to_read(data, name) as log:
         schema = _given(log, file, format, message, compatibility, None)
         problem = None
         try:
@@ -150,7 +149,7 @@ def check_schema(
 @schema_commands.command("list")
 def list_schemas(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
     """List the logs that have a schema. Works while another process writes."""
-    with store_to_read(folder_of(data)) as store:
+    with store_to_read(data) as store:
         found = {name: store.log(name).schema.versions() for name in store.logs()}
     newest = {name: versions[-1] for name, versions in found.items() if versions}
     if as_json:

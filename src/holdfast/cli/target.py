@@ -31,10 +31,6 @@ FOLDER_ONLY = {
     "bench": "bench does not accept --url: it creates its own store",
     "restore": "restore does not accept --url: run it on the machine of the new store, with --data DIR",
     "verify": "verify does not accept --url: run it on the machine of the store, with --data DIR, or see doctor --url",
-    **{
-        f"schema {command}": "schema does not accept --url: run it on the machine of the store, with --data DIR"
-        for command in ("set", "show", "check", "list")
-    },
     "import ledgerq": "import does not accept --url: stop the server and import into its folder with --data DIR",
     "import rabbitmq": "import does not accept --url: stop the server and import into its folder with --data DIR",
 }
