@@ -59,7 +59,16 @@ from holdfast.store import Store, open
 
 if TYPE_CHECKING:
     from holdfast.backup.restore import restore_backup
-    from holdfast.interfaces import AnyLog, AnyMigrations, AnyQueue, AnyScan, AnyStore, AnyTable, AnyTailer
+    from holdfast.interfaces import (
+        AnyLog,
+        AnyLogSchema,
+        AnyMigrations,
+        AnyQueue,
+        AnyScan,
+        AnyStore,
+        AnyTable,
+        AnyTailer,
+    )
     from holdfast.remote import RemoteStore, connect
     from holdfast.table import (
         AlreadyExists,
@@ -100,6 +109,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyExists",
     "AnyLog",
+    "AnyLogSchema",
     "AnyMigrations",
     "AnyQueue",
     "AnyScan",
@@ -207,7 +217,7 @@ def __getattr__(name: str) -> Any:
         from holdfast import remote  # noqa: PLC0415
 
         return getattr(remote, name)
-    if name in ("AnyLog", "AnyMigrations", "AnyQueue", "AnyScan", "AnyStore", "AnyTable", "AnyTailer"):
+    if name in ("AnyLog", "AnyLogSchema", "AnyMigrations", "AnyQueue", "AnyScan", "AnyStore", "AnyTable", "AnyTailer"):
         from holdfast import interfaces  # noqa: PLC0415
 
         return getattr(interfaces, name)

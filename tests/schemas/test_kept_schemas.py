@@ -26,7 +26,7 @@ from holdfast.base.checked_json import decode_checked, encode_checked
 from holdfast.replica import restore
 from holdfast.table import Model, field
 from holdfast.testing import SimBucket, SimClock, SimFiles, crash_points
-from tests.amqp.serving import Closed, Served
+from tests.amqp.serving import Closed, Served, eventually
 
 PATH = Path("/s")
 ORDER = PayloadSchema("json", "id BIGINT NOT NULL, name STRING")
@@ -322,3 +322,17 @@ def test_a_publisher_that_does_not_fit_the_schema_loses_its_channel(tmp_path: Pa
             client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
             client.publish_confirmed("orders", [VALID] * 3)
             assert client.declare("orders") == 4
+
+
+def test_dead_letters_of_the_broker_are_not_checked_again(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with holdfast.open(data) as store:
+        store.queue("dead").log.schema.set(CHECKED)
+    with Served(data) as broker, broker.client() as client:
+        client.declare("dead")
+        client.declare("work", x_max_length=1, x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+        client.publish("work", [b"1", b"2", b"3"])
+        eventually(lambda: client.declare("dead") == 2)
+        with pytest.raises(Closed, match="does not fit"):
+            client.publish("dead", [b"4"])
+            client.declare("dead")

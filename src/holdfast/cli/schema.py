@@ -54,7 +54,13 @@ FileArgument = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    SchemaFormat | None, typer.Option("--format", show_default="that of the log", help="The format of the payloads.")
+    SchemaFormat | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        show_default="that of the log",
+        help="The format of the payloads: json, avro, protobuf, msgpack or arrow.",
+    ),
 ]
 MessageOption = Annotated[
     str | None, typer.Option("--message", metavar="NAME", help="protobuf: the full name of the message.")
@@ -63,6 +69,7 @@ CompatibilityOption = Annotated[
     CompatibilityChoice | None,
     typer.Option(
         "--compatibility",
+        metavar="RULE",
         show_default="as before, or backward",
         help="backward: the new version reads what the earlier ones wrote; forward: they read what it writes; full: "
         "both; none: unchecked.",

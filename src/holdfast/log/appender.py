@@ -5,7 +5,7 @@ import errno
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import compress
@@ -36,7 +36,7 @@ from holdfast.log.segment import Segment
 from holdfast.log.settings import LogSettings
 from holdfast.log.writer import SegmentWriter
 
-__all__ = ["Appender", "DiskSpace", "Frozen", "freeze", "write_notice"]
+__all__ = ["Appender", "DiskSpace", "Frozen", "accepted_before", "freeze", "write_notice"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -82,6 +82,25 @@ write_notice = _WriteNotice()
 
 Except under `sync` they were visible before. Readers that know all records up to the end need not look for more.
 """
+
+
+class _PayloadChecks(threading.local):
+    """Whether this thread appends messages whose payloads are not checked."""
+
+    suspended = False
+
+
+_payload_checks = _PayloadChecks()
+
+
+@contextlib.contextmanager
+def accepted_before() -> Iterator[None]:
+    """Return a context in which this thread appends messages that were accepted before: no payload is checked."""
+    _payload_checks.suspended = True
+    try:
+        yield
+    finally:
+        _payload_checks.suspended = False
 
 
 class Frozen(NamedTuple):
@@ -411,7 +430,7 @@ class Appender:
 
     def check_payloads(self, payloads: Iterable[bytes]) -> None:
         """Raise `InvalidArgument` if payloads are checked, and one of these does not fit the schema."""
-        if (check := self._payload_check) is not None:
+        if (check := self._payload_check) is not None and not _payload_checks.suspended:
             for payload in payloads:
                 check(payload)
 
