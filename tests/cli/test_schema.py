@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.checked_json import encode_checked
 from tests.cli.terminal import Terminal
 from tests.schemas.descriptors import message, text_of
+from tests.web.serving import Served
 
 
 @pytest.fixture
@@ -95,3 +97,24 @@ def test_what_is_missing_is_an_error(orders: Terminal, tmp_path: Path) -> None:
 def test_a_store_without_schemas_lists_none(orders: Terminal) -> None:
     assert orders("schema list").out == "no log has a schema\n"
     assert json.loads(orders("schema list --json").out) == {"schemas": []}
+
+
+def test_the_schema_of_a_log_at_a_server_is_set(holdfast: Terminal, tmp_path: Path) -> None:
+    first, second = file(tmp_path, "a INT", "first"), file(tmp_path, "a STRING", "second")
+    with Served(tmp_path / "data") as served:
+        url = f"--url {served.url}"
+        assert "there is no log 'orders'" in holdfast(f"schema set orders {first} --format json {url}").err
+        result = holdfast(f"schema set orders {first} --format json --create --json {url}")
+        assert result.code == 0 and json.loads(result.out)["version"] == 1
+        assert "cannot read version 1" in holdfast(f"schema check orders {second} {url}").out
+        assert "cannot read version 1" in holdfast(f"schema set orders {second} {url}").err
+        assert holdfast(f"schema set orders {second} --compatibility none {url}").code == 0
+        assert json.loads(holdfast(f"schema show orders --json {url}").out)["text"] == "a STRING"
+        (listed,) = json.loads(holdfast(f"schema list --json {url}").out)["schemas"]
+        assert (listed["log"], listed["version"], listed["compatibility"]) == ("orders", 2, "none")
+
+
+def test_doctor_notices_a_schema_of_a_newer_version(orders: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "data/logs/orders/schema.json").write_bytes(encode_checked({"format": 2}))
+    checks = {one["name"]: one for one in orders("doctor --json").json_lines}
+    assert "schema.json was written by a newer version" in checks["formats"]["found"]

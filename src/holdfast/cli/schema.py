@@ -1,5 +1,6 @@
 """The `holdfast schema` commands: the schemas that are kept with logs, their versions and compatibility."""
 
+import contextlib
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +13,6 @@ from holdfast.base.units import format_count, format_time, iso_time
 from holdfast.cli.open_store import log_to_change, log_to_read, store_to_read, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, help_if_alone
 from holdfast.cli.output import Name, details, make_table, safe_text, show, write_json
-from holdfast.log import Log
 from holdfast.schemas.column_types import ddl_of
 from holdfast.schemas.formats import payload_columns
 from holdfast.schemas.payload_schema import PayloadSchema, SchemaVersion
@@ -100,10 +100,16 @@ def set_schema(
     """
     if create:
         with store_to_write(data) as store:
-            _set(store.log(name), file, format, message, compatibility, validate, as_json=as_json)
+            log = store.log(name)
+            newest = None
+            with contextlib.suppress(NotFound):  # a server has not created it yet
+                newest = log.schema.newest()
+            schema = _given(name, newest, file, format, message, compatibility, validate)
+            _show(name, log.schema.set(schema), as_json=as_json)
         return
     with log_to_change(data, name) as log:
-        _set(log, file, format, message, compatibility, validate, as_json=as_json)
+        schema = _given(name, log.schema.newest(), file, format, message, compatibility, validate)
+        _show(name, log.schema.set(schema), as_json=as_json)
 
 
 @schema_commands.command("show")
@@ -140,7 +146,7 @@ def check_schema(
     Works while another process writes.
     """
     with log_to_read(data, name) as log:
-        schema = _given(log, file, format, message, compatibility, None)
+        schema = _given(name, log.schema.newest(), file, format, message, compatibility, None)
         problem = None
         try:
             log.schema.check(schema)
@@ -172,21 +178,9 @@ def list_schemas(data: DataOption = Path("data"), as_json: JsonOption = False) -
         show(table)
 
 
-def _set(
-    log: Log,
-    file: Path,
-    format: SchemaFormat | None,
-    message: str | None,
-    compatibility: CompatibilityChoice | None,
-    validate: bool | None,
-    *,
-    as_json: bool,
-) -> None:
-    _show(log.name, log.schema.set(_given(log, file, format, message, compatibility, validate)), as_json=as_json)
-
-
 def _given(
-    log: Log,
+    name: str,
+    newest: SchemaVersion | None,
     file: Path,
     format: SchemaFormat | None,
     message: str | None,
@@ -194,9 +188,8 @@ def _given(
     validate: bool | None,
 ) -> PayloadSchema:
     """Return the schema in a file, with the rules of the last version for those that are not given."""
-    newest = log.schema.newest()
     if format is None and newest is None:
-        raise InvalidArgument(f"the log {log.name!r} has no schema yet: pass --format")
+        raise InvalidArgument(f"the log {name!r} has no schema yet: pass --format")
     chosen = format.value if format is not None else newest.schema.format if newest is not None else ""
     if message is None and newest is not None and chosen == "protobuf":
         message = newest.schema.message
