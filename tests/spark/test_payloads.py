@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import fsspec
 import msgspec
 import pyarrow as pa
 import pytest
@@ -315,6 +316,23 @@ def test_a_queue_uses_the_schema_of_its_log(tmp_path: Path) -> None:
         queue.log.schema.set(PayloadSchema("json", "a INT"))
         queue.put(b'{"a": 5}')
     assert read(tmp_path, queue="jobs", view="messages", valueFormat="kept")[0]["payload"] == {"a": 5}
+
+
+def test_the_schema_is_read_from_a_copy_at_a_url(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    fill(data, [b'{"a": 5}'], schema=PayloadSchema("json", "a INT"))
+    fill(data, [b"{}"], "bare")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(data), "/payloads/data", recursive=True)
+    try:
+        given = {"path": "memory://payloads/data", "log": "x", "valueFormat": "kept"}
+        made = Reader(given, from_arrow_schema(view_schema(ReadOptions.of(given))))
+        (batch,) = [batch for part in made.partitions() for batch in made.read(part)]
+        assert batch.column("payload").to_pylist() == [{"a": 5}]
+        with pytest.raises(NotFound, match="'bare' has no schema"):
+            view_schema(ReadOptions.of({**given, "log": "bare"}))
+    finally:
+        memory.rm("/payloads", recursive=True)
 
 
 # With Spark
