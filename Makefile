@@ -65,9 +65,9 @@ docs-serve: $(VENV)/dev.ready ## Show the docs on http://127.0.0.1:8000/, and ev
 
 lock: $(VENV)/dev.ready ## Pin every dependency anew, with hashes
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --extra encryption --extra replica --extra server --extra spark --extra tracing --group build -o requirements/run.lock
+	    pyproject.toml --extra encryption --extra replica --extra schemas --extra server --extra spark --extra tracing --group build -o requirements/run.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --extra encryption --extra replica --extra server --extra spark --extra tracing --group build --group test --group check --group bench -o requirements/dev.lock
+	    pyproject.toml --extra encryption --extra replica --extra schemas --extra server --extra spark --extra tracing --group build --group test --group check --group bench -o requirements/dev.lock
 
 $(VENV)/spark-classes.jsa: $(VENV)/dev.ready
 	@echo "Noting the classes that Spark loads, so that each Java of the tests starts faster ..."

@@ -29,6 +29,7 @@ LAYERS = [
     "table",
     "state",
     "log",
+    "schemas",
     "testing",
     "base",
 ]

@@ -54,11 +54,21 @@ from holdfast.queue import (
     Queue,
     QueueStats,
 )
+from holdfast.schemas.payload_schema import PayloadSchema, SchemaVersion
 from holdfast.store import Store, open
 
 if TYPE_CHECKING:
     from holdfast.backup.restore import restore_backup
-    from holdfast.interfaces import AnyLog, AnyMigrations, AnyQueue, AnyScan, AnyStore, AnyTable, AnyTailer
+    from holdfast.interfaces import (
+        AnyLog,
+        AnyLogSchema,
+        AnyMigrations,
+        AnyQueue,
+        AnyScan,
+        AnyStore,
+        AnyTable,
+        AnyTailer,
+    )
     from holdfast.remote import RemoteStore, connect
     from holdfast.table import (
         AlreadyExists,
@@ -99,6 +109,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyExists",
     "AnyLog",
+    "AnyLogSchema",
     "AnyMigrations",
     "AnyQueue",
     "AnyScan",
@@ -147,6 +158,7 @@ __all__ = [
     "Normalized",
     "NotConfirmed",
     "NotFound",
+    "PayloadSchema",
     "PeekedMessage",
     "Preview",
     "Queue",
@@ -162,6 +174,7 @@ __all__ = [
     "Retention",
     "Reversed",
     "Roll",
+    "SchemaVersion",
     "SegmentStats",
     "SetEdit",
     "StorageError",
@@ -204,7 +217,7 @@ def __getattr__(name: str) -> Any:
         from holdfast import remote  # noqa: PLC0415
 
         return getattr(remote, name)
-    if name in ("AnyLog", "AnyMigrations", "AnyQueue", "AnyScan", "AnyStore", "AnyTable", "AnyTailer"):
+    if name in ("AnyLog", "AnyLogSchema", "AnyMigrations", "AnyQueue", "AnyScan", "AnyStore", "AnyTable", "AnyTailer"):
         from holdfast import interfaces  # noqa: PLC0415
 
         return getattr(interfaces, name)

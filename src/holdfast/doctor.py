@@ -273,7 +273,7 @@ def _versions(data: Path) -> Iterator[Check]:
         yield Check("Java", WARN, "pyspark is installed, but Java is not found", "Install Java 17, or set JAVA_HOME.")
     newer = []
     for folder in _some_logs(data):
-        for name in ("log.json", "queue.json", "table.json"):
+        for name in ("log.json", "queue.json", "table.json", "schema.json"):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 if json.loads((folder / name).read_text())["format"] > 1:
                     newer.append(str(folder / name))

@@ -35,6 +35,7 @@ from holdfast.queue import (
     QueueSettings,
     QueueStats,
 )
+from holdfast.schemas.payload_schema import PayloadSchema, SchemaVersion
 from holdfast.typed_options import LogOptions, QueueOptions, TableOptions
 
 if TYPE_CHECKING:  # a program without tables and backups does not load their modules
@@ -53,7 +54,7 @@ if TYPE_CHECKING:  # a program without tables and backups does not load their mo
 else:
     M = TypeVar("M")
 
-__all__ = ["AnyLog", "AnyMigrations", "AnyQueue", "AnyScan", "AnyStore", "AnyTable", "AnyTailer"]
+__all__ = ["AnyLog", "AnyLogSchema", "AnyMigrations", "AnyQueue", "AnyScan", "AnyStore", "AnyTable", "AnyTailer"]
 
 Stop = threading.Event | Callable[[], bool]
 
@@ -106,6 +107,22 @@ class AnyTailer(Protocol):
     ) -> None: ...
 
 
+class AnyLogSchema(Protocol):
+    """The schema of a `Log`, or of a log that a server keeps."""
+
+    def versions(self) -> list[SchemaVersion]:
+        """Return all versions, oldest first; an empty list if the log has no schema."""
+
+    def newest(self) -> SchemaVersion | None:
+        """Return the newest version; None if the log has no schema."""
+
+    def check(self, schema: PayloadSchema) -> None:
+        """Raise `InvalidArgument` if `set` would refuse the schema: it is invalid, or not compatible."""
+
+    def set(self, schema: PayloadSchema) -> SchemaVersion:
+        """Add the schema as a new version, durably, and return it; one that the log has already adds none."""
+
+
 class AnyLog(Protocol):
     """A `Log`, or a log that a server keeps."""
 
@@ -116,6 +133,10 @@ class AnyLog(Protocol):
     @property
     def settings(self) -> LogSettings:
         """The settings with which it is open."""
+
+    @property
+    def schema(self) -> AnyLogSchema:
+        """The schema of the payloads."""
 
     @property
     def damage(self) -> Sequence[Damage]:
@@ -457,8 +478,11 @@ class AnyStore(Protocol):
     def delete_queue(self, name: str) -> None:
         """Delete a queue with its messages."""
 
-    def log(self, name: str, **settings: Unpack[LogOptions]) -> AnyLog:
-        """Return the log of that name, created if there is none. A remote store refuses settings."""
+    def log(self, name: str, *, schema: PayloadSchema | None = None, **settings: Unpack[LogOptions]) -> AnyLog:
+        """Return the log of that name, created if there is none. A remote store refuses settings.
+
+        `schema` is kept with the log.
+        """
 
     def logs(self) -> list[str]:
         """Return the names of all logs, sorted."""

@@ -105,6 +105,7 @@ class LogRegistry:
         reserve = self._shared.reserve
         log.appender.disk_space = reserve.for_journals() if root.name == JOURNALS else reserve.for_logs()
         if not self._shared.read_only and root.name == LOGS:
+            log.schema.enforce()
             self._resume_adoption(log)
         return log
 

@@ -32,6 +32,7 @@ from holdfast.queue.dead_letter_forwarder import Forwarder
 from holdfast.queue_deletion import QueueDeletion
 from holdfast.queue_registry import QueueRegistry
 from holdfast.remote_parts import close_parts, reading_parts, register_metrics, store_parts
+from holdfast.schemas.payload_schema import PayloadSchema
 from holdfast.state import State, open_state
 from holdfast.store_background import StoreBackground
 from holdfast.store_context import StoreContext
@@ -270,9 +271,15 @@ class Store:
 
     # Logs
 
-    def log(self, name: str, **settings: Unpack[LogOptions]) -> Log:
-        """Return the log of that name, created if there is none. Settings apply when this store first opens it."""
-        return self._logs.log(name, dict(settings))
+    def log(self, name: str, *, schema: PayloadSchema | None = None, **settings: Unpack[LogOptions]) -> Log:
+        """Return the log of that name, created if there is none. Settings apply when this store first opens it.
+
+        `schema` is kept with the log, as by `log.schema.set`: it becomes a new version unless the log has it already.
+        """
+        log = self._logs.log(name, dict(settings))
+        if schema is not None:
+            log.schema.set(schema)
+        return log
 
     def logs(self) -> list[str]:
         """Return the names of all logs in the store, sorted."""

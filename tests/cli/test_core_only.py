@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 OPTIONAL = (
-    "argon2 capnp cryptography fsspec jinja2 matplotlib numpy opentelemetry pandas prometheus_client pyarrow pyspark "
-    "starlette uvicorn uvloop"
+    "argon2 capnp cryptography fastavro fsspec google jinja2 matplotlib numpy opentelemetry pandas prometheus_client "
+    "pyarrow pyspark starlette uvicorn uvloop"
 )
 PROGRAM = f"""
 import sys
@@ -33,3 +33,17 @@ def test_commands_run_without_the_optional_packages(tmp_path: Path) -> None:
         command = [sys.executable, "-c", PROGRAM, *words, *data]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_a_schema_needs_only_the_packages_of_its_format(tmp_path: Path) -> None:
+    avro = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
+    for format, text, missing in (("json", "a INT", ""), ("avro", avro, "fastavro"), ("protobuf", "QQ==", "protobuf")):
+        file = tmp_path / format
+        file.write_text(text)
+        words = ["schema", "set", format, str(file), "--format", format, "--create", "--data", str(tmp_path / "data")]
+        command = [sys.executable, "-c", PROGRAM, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == bool(missing), done.stderr
+        assert (
+            not missing or f'need {missing}, which is not installed: run pip install "holdfast[schemas]"' in done.stderr
+        )

@@ -261,7 +261,12 @@ TABLE = [
         "log",
         (("read", "clicks"),),
         "monitoring",
-        http=(("GET", LOG, None), ("GET", f"{LOG}/sequence_at?time=0", None)),
+        http=(
+            ("GET", LOG, None),
+            ("GET", f"{LOG}/sequence_at?time=0", None),
+            ("GET", f"{LOG}/schema", None),
+            ("POST", f"{LOG}/schema/check", {"format": "json", "text": "a INT"}),
+        ),
     ),
     Row("verify", "log", (), "monitoring", http=(("POST", f"{LOG}/verify", None),)),
     Row(
@@ -296,6 +301,13 @@ TABLE = [
         (("configure", "clicks"),),
         "administrator",
         http=(("POST", f"{LOG}/compact", {"max_segments": 1000}), ("POST", f"{LOG}/clear", {"force": True})),
+    ),
+    Row(
+        "set a schema",
+        "log",
+        (("configure", "clicks"),),
+        "administrator",
+        http=(("PUT", f"{LOG}/schema", {"format": "json", "text": "a INT"}),),
     ),
     Row(
         "create, move or delete a tailer",

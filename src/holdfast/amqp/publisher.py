@@ -19,7 +19,7 @@ from holdfast.amqp.frames import (
     decode_content_header,
 )
 from holdfast.amqp.methods import BasicPublish, BasicReturn, decode_method, method_frame
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.broker.amqp_values import MalformedField
 from holdfast.broker.errors import NotOffered, PreconditionFailed
 from holdfast.broker.exchange_stats import Traffic
@@ -301,8 +301,14 @@ class ChannelPublisher:
         """Put messages into their queues, and return unroutable mandatory ones to the client.
 
         Returns the logs that must be on disk before they are safe, and whether a full queue refused any. In confirm
-        mode they are confirmed after that.
+        mode they are confirmed after that. Raises `PreconditionFailed` at the first that does not fit the schema of a
+        queue's log, which closes the channel; those before it are put.
         """
+        if problem := self._unfit(targets, bodies):
+            place, text = problem
+            if place:
+                self.publish(method, directives, bodies[:place], targets)
+            raise PreconditionFailed(text)
         channel = self._channel
         self.published += len(bodies)
         if method.routing_key.startswith(_REPLY) and not method.exchange:
@@ -337,6 +343,18 @@ class ChannelPublisher:
         if self.confirms:
             self._note(len(bodies), logs, refused)
         return logs, bool(refused)
+
+    @staticmethod
+    def _unfit(targets: list[BrokerQueue], bodies: list[bytes]) -> tuple[int, str] | None:
+        """Return the place of the first body that does not fit the schema of a queue's log, and why; None if all do."""
+        checking = [broker_queue for broker_queue in targets if broker_queue.checks_payloads]
+        for place, body in enumerate(bodies if checking else ()):
+            try:
+                for broker_queue in checking:
+                    broker_queue.check_payload(body)
+            except InvalidArgument as error:
+                return place, str(error)
+        return None
 
     # Confirms.
 

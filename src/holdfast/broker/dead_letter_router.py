@@ -13,6 +13,7 @@ from holdfast.broker.basic_properties import Properties, decode_properties, enco
 from holdfast.broker.errors import NoSuch, PreconditionFailed
 from holdfast.broker.message import Content, content_of, copies_in, instructions_in
 from holdfast.broker.queue_dispatcher import BrokerQueue
+from holdfast.log.appender import accepted_before
 from holdfast.log.log import Log
 from holdfast.queue.dead_letter_forwarder import ForwardedLetter
 
@@ -157,7 +158,9 @@ class DeadLetters:
         for other in targets:
             if reason != "rejected" and _goes_in_a_circle(other.name, dead.headers or {}):
                 continue
-            if other.put(fresh, [body], directives.for_another_queue()):
+            with accepted_before():  # a dead letter that was refused would be published again and again
+                count = other.put(fresh, [body], directives.for_another_queue())
+            if count:
                 taken = True
                 if directives.persistent and other.definition.durable:
                     logs[other.queue.log] = None

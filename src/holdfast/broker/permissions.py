@@ -48,6 +48,8 @@ class Operation(Enum):
     """Compact and clear."""
     LOG_TAILER = auto()
     """Create, move or remove a named position: it holds retention back."""
+    LOG_SCHEMA = auto()
+    """Set the schema of the payloads: producers may be refused."""
     TABLE_LOOK = auto()
     TABLE_READ = auto()
     TABLE_WRITE = auto()
@@ -90,6 +92,7 @@ RULES: dict[Operation, Rule] = {
     Operation.LOG_APPEND: Rule("log", "write", "administrator"),
     Operation.LOG_SHORTEN: Rule("log", "configure", "administrator"),
     Operation.LOG_TAILER: Rule("log", "configure", "administrator"),
+    Operation.LOG_SCHEMA: Rule("log", "configure", "administrator"),
     Operation.TABLE_LOOK: Rule("table", "read", "monitoring", changes=False),
     Operation.TABLE_READ: Rule("table", "read", "administrator", changes=False),
     Operation.TABLE_WRITE: Rule("table", "write", "administrator"),

@@ -102,7 +102,6 @@ class BrokerQueue:
         """Its dead letters that no queue accepted, since the start."""
         self.counts_deliveries = arguments.queue_type == "quorum"
         self._holds_nothing = 0 in (arguments.max_length, arguments.max_length_bytes)
-        self.never_refuses = not (arguments.rejects or self._holds_nothing)
         self._judges = arguments.limited or arguments.message_ttl_ms is not None
         """Whether length or TTL limits apply."""
         self.had_consumers = False
@@ -134,6 +133,20 @@ class BrokerQueue:
             self._schedule(self)
 
     # Publishing.
+
+    @property
+    def never_refuses(self) -> bool:
+        """Whether every message is accepted. Asked when a route is found; `checks_payloads` may change later."""
+        return not (self.arguments.rejects or self._holds_nothing or self.checks_payloads)
+
+    @property
+    def checks_payloads(self) -> bool:
+        """Whether a put raises `InvalidArgument` for a payload that does not fit the schema of the queue's log."""
+        return self.queue.log.appender.checks_payloads
+
+    def check_payload(self, body: bytes) -> None:
+        """Raise `InvalidArgument` if the payload does not fit the schema of the queue's log."""
+        self.queue.log.appender.check_payloads((body,))
 
     def put(self, content: Content, bodies: list[bytes], directives: Instructions) -> int:
         """Add messages that differ only in their bodies; return how many were accepted.

@@ -27,6 +27,7 @@ from holdfast.cli.output import error_console
 from holdfast.cli.pipeline.command import pipeline_commands
 from holdfast.cli.queue import add_queue_commands
 from holdfast.cli.replica import replica_commands
+from holdfast.cli.schema import schema_commands
 from holdfast.cli.serve import serve
 from holdfast.cli.table.command import table_commands
 from holdfast.cli.target import add_urls
@@ -52,6 +53,7 @@ app = typer.Typer(
 add_queue_commands(app)
 app.command("tail", rich_help_panel="Logs")(tail)
 app.add_typer(log_commands, name="log", rich_help_panel="Logs")
+app.add_typer(schema_commands, name="schema", rich_help_panel="Logs")
 app.add_typer(table_commands, name="table", rich_help_panel="Tables")
 app.command("serve", rich_help_panel="Broker")(serve)
 app.add_typer(user_commands, name="user", rich_help_panel="Broker")

@@ -5,7 +5,7 @@ import errno
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import compress
@@ -36,7 +36,7 @@ from holdfast.log.segment import Segment
 from holdfast.log.settings import LogSettings
 from holdfast.log.writer import SegmentWriter
 
-__all__ = ["Appender", "DiskSpace", "Frozen", "freeze", "write_notice"]
+__all__ = ["Appender", "DiskSpace", "Frozen", "accepted_before", "freeze", "write_notice"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -84,6 +84,25 @@ Except under `sync` they were visible before. Readers that know all records up t
 """
 
 
+class _PayloadChecks(threading.local):
+    """Whether this thread appends messages whose payloads are not checked."""
+
+    suspended = False
+
+
+_payload_checks = _PayloadChecks()
+
+
+@contextlib.contextmanager
+def accepted_before() -> Iterator[None]:
+    """Return a context in which this thread appends messages that were accepted before: no payload is checked."""
+    _payload_checks.suspended = True
+    try:
+        yield
+    finally:
+        _payload_checks.suspended = False
+
+
 class Frozen(NamedTuple):
     """What was appended to a log at one moment."""
 
@@ -123,6 +142,7 @@ class Appender:
         "_now",
         "_on_roll",
         "_on_visible",
+        "_payload_check",
         "_recover_at",
         "_release",
         "_unwritten",
@@ -163,6 +183,8 @@ class Appender:
         self._delayed_sync = DelayedSync(clock, sync_later)
         self._now = clock.time_ns
         self._max_message = settings.max_message
+        """-1 if payloads are checked: then every message takes the path of those that are too large."""
+        self._payload_check: Callable[[bytes], None] | None = None
         self._durable_appends = settings.flush.mode == "sync"
         self._lock = threading.RLock()
         self._acquire, self._release = self._lock.acquire, self._lock.release
@@ -232,7 +254,7 @@ class Appender:
             return self.append_many((Message(payload, key, headers),))[0]
         size = len(payload)
         if size > self._max_message:
-            raise self._too_large(size)
+            self._check_messages([payload], size)
         while True:
             try:
                 self._acquire()
@@ -376,14 +398,13 @@ class Appender:
     ) -> int:
         """Return the size of these messages together, in bytes.
 
-        Raises `MessageTooLarge` if they do not fit into one block or, if `limited`, one is above the limit of the log.
+        Raises `MessageTooLarge` if they do not fit into one block or, if `limited`, one is above the limit of the log;
+        and `InvalidArgument` if they are `limited`, payloads are checked, and one does not fit the schema.
         """
         count = len(payloads)
         total = sum(map(len, payloads))
-        if limited and largest > self._max_message:
-            raise self._too_large(largest)
-        if limited and total > self._max_message and (largest := max(map(len, payloads))) > self._max_message:
-            raise self._too_large(largest)
+        if limited and (largest > self._max_message or total > self._max_message):
+            self._check_messages(payloads, largest)
         for extra in extras:
             total += extra.size * (count if extra.position == ALL else 1)
         # Checked before anything is added to the pending block.
@@ -393,6 +414,32 @@ class Appender:
                 "nothing was written: append it in parts"
             )
         return total
+
+    def check_payloads_with(self, check: Callable[[bytes], None] | None) -> None:
+        """Call this for each payload from now on, before anything is added; it raises `InvalidArgument`. None: nothing.
+
+        Messages that were accepted before, and only move, are not checked.
+        """
+        self._payload_check = check
+        self._max_message = self.settings.max_message if check is None else -1
+
+    @property
+    def checks_payloads(self) -> bool:
+        """Whether payloads are checked."""
+        return self._payload_check is not None
+
+    def check_payloads(self, payloads: Iterable[bytes]) -> None:
+        """Raise `InvalidArgument` if payloads are checked, and one of these does not fit the schema."""
+        if (check := self._payload_check) is not None and not _payload_checks.suspended:
+            for payload in payloads:
+                check(payload)
+
+    def _check_messages(self, payloads: Sequence[bytes], largest: int) -> None:
+        """Raise if a payload, or a message of the size `largest`, is above the limit, or does not fit the schema."""
+        largest = max(largest, max(map(len, payloads), default=0))
+        if largest > self.settings.max_message:
+            raise self._too_large(largest)
+        self.check_payloads(payloads)
 
     def tick(self) -> float | None:
         """Flush if due, and try to recover; return in how many seconds to call again, None if there is no more work.
@@ -995,8 +1042,8 @@ class Appender:
 
     def _too_large(self, size: int) -> MessageTooLarge:
         return MessageTooLarge(
-            f"a message of {size} bytes is over the limit of {self._max_message} bytes of the log {self.name!r}; "
-            "nothing was written: send less, or open the log with a larger max_message"
+            f"a message of {size} bytes is over the limit of {self.settings.max_message} bytes of the log "
+            f"{self.name!r}; nothing was written: send less, or open the log with a larger max_message"
         )
 
     def _notify_written(self) -> None:

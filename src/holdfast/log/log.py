@@ -14,6 +14,7 @@ from holdfast.log.block import Block
 from holdfast.log.consumer_offsets import OffsetStore
 from holdfast.log.inspection import Inspection, inspect_segment
 from holdfast.log.log_reader import DamageReports, LogReader, WrittenSegments
+from holdfast.log.log_schema import LogSchema
 from holdfast.log.policy import Retention
 from holdfast.log.read_only_segments import ReadOnlySegments
 from holdfast.log.record import Headers, Message, Record
@@ -78,7 +79,8 @@ class LogStats:
 class Log:
     """An append-only log; created by `Store.log`.
 
-    Files: the folder `logs/<name>/` with dated segments, `log.json`, `watermark` and `tailers/`. Threads: all methods
+    Files: the folder `logs/<name>/` with dated segments, `log.json`, `watermark`, `tailers/` and perhaps
+    `schema.json`. Threads: all methods
     may be called from any; a tailer belongs to one. Its parts have the locks.
     """
 
@@ -112,6 +114,7 @@ class Log:
         self._confirms = confirms
         self._promises = confirms and settings.flush.mode == "sync"
         """Whether an append promises that the record is durable, so that it waits at the gate."""
+        self._files = files
         self.positions = OffsetStore(files, folder, log_id, queue_at)
         self._reports = DamageReports(name)
         self.damage = self._reports.found
@@ -174,6 +177,11 @@ class Log:
     def closed(self) -> bool:
         """Whether the log was closed."""
         return self.appender.closed
+
+    @property
+    def schema(self) -> LogSchema:
+        """The schema of the payloads: its versions, `set` and `check`."""
+        return LogSchema(self._files, self.folder, self.appender)
 
     # Writing
 

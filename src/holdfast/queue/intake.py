@@ -128,6 +128,7 @@ class Intake:
         with self._core.lock:
             payloads = check_batch(messages, lambda one: _columns(one, self._core.now()))[0]
             self._limit.check_space(payloads, staged)
+        self._log.appender.check_payloads(payloads)
         return sum(map(len, payloads))
 
     def put_committed(self, messages: list[Message], producer: int, now: int) -> None:

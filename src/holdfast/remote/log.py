@@ -24,6 +24,7 @@ from holdfast.log.settings import LogSettings
 from holdfast.remote.codec import damage_from, log_settings_from, made, message_json, record_from, seconds, time_text
 from holdfast.remote.errors import Refused
 from holdfast.remote.http_client import HttpClient, path_of
+from holdfast.remote.log_schema import RemoteLogSchema
 
 __all__ = ["RemoteLog", "RemotePositions", "RemoteTailer"]
 
@@ -44,6 +45,8 @@ class RemoteLog:
         self.positions = RemotePositions(wire, name)
         self._wire = wire
         self._path = path_of("logs", name)
+        self.schema = RemoteLogSchema(wire, self._path)
+        """The schema of the payloads."""
 
     def describe(self) -> dict[str, Any]:
         """Return everything that the server reports about it, as JSON."""

@@ -22,6 +22,7 @@ from holdfast.remote.http_client import HttpClient, path_of
 from holdfast.remote.log import RemoteLog
 from holdfast.remote.pipelines import RemotePipelines
 from holdfast.remote.queue import RemoteQueue
+from holdfast.schemas.payload_schema import PayloadSchema
 from holdfast.typed_options import LogOptions, QueueOptions, TableOptions
 
 if TYPE_CHECKING:  # only loaded for tables and backups
@@ -198,16 +199,18 @@ class RemoteStore:
         """Return the names of all logs, sorted."""
         return sorted(row["name"] for row in self._pages("logs"))
 
-    def log(self, name: str, **settings: Unpack[LogOptions]) -> RemoteLog:
+    def log(self, name: str, *, schema: PayloadSchema | None = None, **settings: Unpack[LogOptions]) -> RemoteLog:
         """Return the log of that name. An append creates it if there is none, with the server's settings.
 
-        Raises `InvalidArgument` if settings are given.
+        `schema` is kept with the log, as by `log.schema.set`. Raises `InvalidArgument` if settings are given.
         """
         if settings:
             raise InvalidArgument("the settings of a remote log are chosen by the server: leave them out")
         log = RemoteLog(self._wire, name)
         if self.read_only:
             log.describe()  # raises NotFound, with the existing logs, if there is none
+        if schema is not None:
+            log.schema.set(schema)
         return log
 
     # Tables.

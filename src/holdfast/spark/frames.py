@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.spark.time_zones import moment_of, session_zone
@@ -91,6 +92,8 @@ def _sources(path: str | os.PathLike[str], **names: Names | None) -> dict[str, s
 def _text(value: object) -> str:
     if isinstance(value, dict | list):
         return json.dumps(value)
+    if isinstance(value, StructType):
+        return value.json()
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

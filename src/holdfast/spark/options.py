@@ -15,6 +15,7 @@ from holdfast.base.hlc import version_before
 from holdfast.base.names import check_name
 from holdfast.spark.catalog_tables import refuse_catalog_table
 from holdfast.spark.kafka_options import KAFKA_READ, KAFKA_WRITE, refuse_kafka
+from holdfast.spark.payload_options import PAYLOAD_OPTIONS, PayloadOptions
 from holdfast.spark.store_access import StoreAccess, is_server, may_grow
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names", "few", "matching_names"]
@@ -59,6 +60,7 @@ _READ = (
     "name",
     "live",
     "token",
+    *PAYLOAD_OPTIONS,
 )
 _WRITE = (
     "path",
@@ -127,6 +129,8 @@ class ReadOptions:
     damage_report: str | None = None
     """A folder into which each task writes the damage that it skipped."""
     name: str | None = None
+    payload: PayloadOptions | None = None
+    """How payloads are decoded; None: they are shown as bytes."""
 
     @property
     def place(self) -> str:
@@ -206,6 +210,7 @@ class ReadOptions:
             skip_damage=_choice(options, "onDamage", ("fail", "skip")) == "skip",
             damage_report=options.get("damagereport"),
             name=None if (name := options.get("name")) is None else _checked(name, "stream name"),
+            payload=PayloadOptions.of(options, _without_payloads(view, table)),
         )
 
 
@@ -323,6 +328,13 @@ def _check_name(options: Mapping[str, str], url: str) -> None:
             f"the option 'name' keeps a position in the store, so that retention waits for it, and {url!r} can only be "
             "read: leave it out, or read from the store's folder"
         )
+
+
+def _without_payloads(view: str | None, table: str | None) -> str | None:
+    """Return why a view has no payloads to decode; None if it has."""
+    if table is not None:
+        return "the columns of a table are those of its model"
+    return "events have no payload: read the view 'messages', or the log" if view == "lifecycle" else None
 
 
 def _checked(name: str | None, what: str) -> str:

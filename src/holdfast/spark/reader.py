@@ -16,9 +16,10 @@ from holdfast.spark.errors import in_one_line
 from holdfast.spark.gc_tuning import settle
 from holdfast.spark.options import EARLIEST, ReadOptions
 from holdfast.spark.partitions import Stretch, Wanted, read_between, read_stretches
+from holdfast.spark.payloads import PayloadRows
 from holdfast.spark.queue_messages import MessageRows
 from holdfast.spark.schemas import arrow_schema, ddl
-from holdfast.spark.sources import View, Work, view_schema
+from holdfast.spark.sources import View, Work, view_schema, with_kept_schema
 from holdfast.spark.time_zones import task_moment
 
 __all__ = ["Reader", "Share", "read_share", "wanted_columns"]
@@ -40,7 +41,7 @@ class Reader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, clock: Clock | None = None) -> None:
         """Read with these options; `clock` tells, for the view `messages`, which messages are delayed."""
-        self.options = ReadOptions.of(options)
+        self.options = with_kept_schema(ReadOptions.of(options))
         self.clock = clock
         self.columns = wanted_columns(view_schema(self.options), schema)
 
@@ -107,10 +108,11 @@ def _ns(local: datetime | None) -> int | None:
 def _batches(share: Share, wanted: Wanted, local_as_of: datetime | None) -> Iterator[pa.RecordBatch]:
     for rows, stretches in share.work:
         of_journal: Wanted | None = None
-        if isinstance(rows, MessageRows):
-            of_journal = wanted.of_journal(report=rows.messages.is_first)
-            journal = read_between(rows.messages.moment.journal, of_journal)
-            rows.use(journal, fail_on_data_loss=wanted.fail_on_data_loss)
+        inner = rows.rows if isinstance(rows, PayloadRows) else rows
+        if isinstance(inner, MessageRows):
+            of_journal = wanted.of_journal(report=inner.messages.is_first)
+            journal = read_between(inner.messages.moment.journal, of_journal)
+            inner.use(journal, fail_on_data_loss=wanted.fail_on_data_loss)
         look_back = getattr(rows, "look_back", None)
         if look_back is not None and local_as_of is not None:
             look_back(version_before(task_moment(local_as_of), "asOf"))

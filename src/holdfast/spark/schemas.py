@@ -2,6 +2,8 @@
 
 import pyarrow as pa
 
+from holdfast.schemas.column_types import quoted
+
 __all__ = ["LIFECYCLE", "LOG", "MESSAGES", "arrow_schema", "ddl"]
 
 TIME = pa.timestamp("us", "UTC")
@@ -73,18 +75,22 @@ _TYPES = {
     pa.binary(): "BINARY",
     pa.string(): "STRING",
     pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
     pa.int32(): "INT",
     pa.int64(): "LONG",
+    pa.float32(): "FLOAT",
     pa.float64(): "DOUBLE",
     pa.date32(): "DATE",
     pa.duration("us"): "INTERVAL DAY TO SECOND",
     TIME: "TIMESTAMP",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
 }
 
 
 def ddl(schema: pa.Schema) -> str:
     """Return the schema as Spark's DDL."""
-    return ", ".join(f"{_quoted(field.name)} {_type(field.type)}" for field in schema)
+    return ", ".join(f"{quoted(field.name)} {_type(field.type)}" for field in schema)
 
 
 def arrow_schema(schema: pa.Schema, columns: list[str]) -> pa.Schema:
@@ -94,7 +100,7 @@ def arrow_schema(schema: pa.Schema, columns: list[str]) -> pa.Schema:
 
 def _type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
-        return f"STRUCT<{', '.join(f'{_quoted(field.name)}: {_type(field.type)}' for field in kind)}>"
+        return f"STRUCT<{', '.join(f'{quoted(field.name)}: {_type(field.type)}' for field in kind)}>"
     if pa.types.is_map(kind):
         return f"MAP<{_type(kind.key_type)}, {_type(kind.item_type)}>"
     if pa.types.is_list(kind):
@@ -102,7 +108,3 @@ def _type(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     return _TYPES[kind]
-
-
-def _quoted(name: str) -> str:
-    return f"`{name}`"

@@ -1,6 +1,6 @@
 """The logs and journals behind a view, the offsets at which a query starts and ends in each, and its columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from holdfast.spark.journal_parts import are_many, parts_needed
 from holdfast.spark.log_rows import LogRows, Rows
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, parts_of, plan, shares
+from holdfast.spark.payloads import kept_schema, payload_rows, with_payload
 from holdfast.spark.queue_events import JournalRows, PutRows
 from holdfast.spark.queue_messages import MESSAGES_MAX, MessageRange, MessageRows
 from holdfast.spark.queue_moment import QueueMoment, moment_of
@@ -26,7 +27,7 @@ from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES, arrow_schema
 if TYPE_CHECKING:  # only tables need it
     from holdfast.spark.table_changes import Layout
 
-__all__ = ["Track", "View", "Work", "layout_of", "view_schema"]
+__all__ = ["Track", "View", "Work", "layout_of", "view_schema", "with_kept_schema"]
 
 Work = tuple[Rows, list[Stretch]]
 """Stretches of one track, and the converter that makes rows of them."""
@@ -58,10 +59,30 @@ def view_schema(options: ReadOptions) -> pa.Schema:
     if options.view == "lifecycle":
         return LIFECYCLE
     if options.view == "messages":
-        return MESSAGES
-    if options.headers:
-        return LOG
-    return arrow_schema(LOG, [name for name in LOG.names if name not in ("headers", "textHeaders")])
+        found = MESSAGES
+    else:
+        unwanted = () if options.headers else ("headers", "textHeaders")
+        found = arrow_schema(LOG, [name for name in LOG.names if name not in unwanted])
+    payload = with_kept_schema(options).payload
+    return found if payload is None else with_payload(found, payload)
+
+
+def with_kept_schema(options: ReadOptions) -> ReadOptions:
+    """Return the options with the schema of payloads that is kept with the logs, if one is to be used.
+
+    A query looks it up when it begins, and keeps to its columns when the log gets a newer version.
+    """
+    if options.payload is None or options.payload.schema is not None:
+        return options
+    store = options.access.open()
+    try:
+        if options.view == "messages":
+            logs = [store.log_of(queue) for queue in chosen_names(options, store.queues())]
+        else:
+            logs = chosen_names(options, store.logs())
+        return replace(options, payload=kept_schema(store, logs, options.payload))
+    finally:
+        store.close()
 
 
 def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
@@ -212,13 +233,19 @@ class View:
             case "messages":
                 moment = self._divided.get((track.queue, start)) or self._moments[track.queue]
                 is_first = start == self._first_messages.setdefault(track.queue, start)
-                return MessageRows(columns, MessageRange(track.queue, start, stop, moment, is_first), keys)
+                messages = MessageRange(track.queue, start, stop, moment, is_first)
+                return self._typed(track, columns, "message", lambda names: MessageRows(names, messages, keys))
             case "table" if self._layout is not None:
                 from holdfast.spark.table_changes import ChangeRows  # noqa: PLC0415 - as above
 
                 return ChangeRows(self._layout, columns, keys)
             case _:
-                return LogRows(track.label, columns, keys)
+                return self._typed(track, columns, "offset", lambda names: LogRows(track.label, names, keys))
+
+    def _typed(self, track: Track, columns: list[str], position: str, make: Callable[[list[str]], Rows]) -> Rows:
+        """Return rows with decoded payloads, if that was asked for."""
+        payload = self.options.payload
+        return make(columns) if payload is None else payload_rows(make, track.log, columns, payload, position)
 
     def start(self, track: Track, picture: Picture, default: int) -> int:
         """Return the offset at which the options let reading begin, or else `default`; may raise `DataLoss`."""

@@ -24,7 +24,7 @@ from holdfast.spark.lag import reported
 from holdfast.spark.options import LATEST, ReadOptions
 from holdfast.spark.partitions import DataLoss, Picture, Stretch, plan, sequence_near, shares
 from holdfast.spark.reader import Share, read_share, wanted_columns
-from holdfast.spark.sources import Track, View, view_schema
+from holdfast.spark.sources import Track, View, view_schema, with_kept_schema
 
 __all__ = ["PLACE", "StreamReader"]
 
@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self.options = ReadOptions.of(options)
+        self.options = with_kept_schema(ReadOptions.of(options))
         self._given = dict(options)
         self.columns = wanted_columns(view_schema(self.options), schema)
         self._opened: View | None = None

@@ -20,6 +20,7 @@ from holdfast.log.consumer_offsets import place_of
 from holdfast.log.record_location import locate
 from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
+from holdfast.schemas.payload_schema import PayloadSchema, SchemaVersion
 from holdfast.web.api.pagination import PAGING, named, paged
 from holdfast.web.api.queue_summary import place_now
 from holdfast.web.api.response_types import (
@@ -35,12 +36,15 @@ from holdfast.web.api.response_types import (
     Position,
     RecordsRead,
     RetentionJson,
+    SchemaVerdict,
+    SchemaVersionJson,
+    SchemaVersionsJson,
     SegmentJson,
     Verified,
 )
 from holdfast.web.api.schemas import RECORD, instant, record_in
 from holdfast.web.context import ServerContext
-from holdfast.web.request_schema import FLAG, WHOLE, body, said
+from holdfast.web.request_schema import FLAG, TEXT, WHOLE, body, said
 from holdfast.web.response_types import Page
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -52,6 +56,15 @@ _ONE = _ALL + "/{name}"
 _COUNT_MAX = 10_000
 _WAIT_MAX_S = 60.0
 _LOOK_S = 0.1
+_SCHEMA = body(
+    "format",
+    "text",
+    format=said(TEXT, "json, avro, protobuf, msgpack or arrow."),
+    text=said(TEXT, "DDL, JSON, or a descriptor set in base64."),
+    message=said(TEXT, "For protobuf: the full name of the message."),
+    compatibility=said(TEXT, "none, backward, forward or full."),
+    validate=said(FLAG, "Refuse payloads that do not fit."),
+)
 _BYTES_MAX = 64 << 20
 """Limit of the records in one response; one record is always returned."""
 
@@ -425,3 +438,68 @@ def _owns_tailer(call: Call) -> bool:
         kept = log.positions.get(call.path["tailer"])
         return kept is not None and kept.owner == call.who.name
     return False
+
+
+@log_routes.get(_ONE + "/schema", needs=Needs.USER, says="Show the schema of a log, in all its versions.")
+def schema(call: Call) -> SchemaVersionsJson:
+    """Return all versions of the schema of a log."""
+    call.may(Operation.LOG_LOOK, call.path["name"])
+    with _to_read(call) as log:
+        return {"versions": [_version_json(one) for one in log.schema.versions()]}
+
+
+@log_routes.put(
+    _ONE + "/schema", needs=Needs.USER, says="Add a version to the schema of a log, which may be new.", takes=_SCHEMA
+)
+def set_schema(call: Call) -> SchemaVersionJson:
+    """Add a version to the schema of a log, and return it; the log is created if there is none."""
+    site, name = call.site, call.path["name"]
+    call.may(Operation.LOG_SCHEMA, name)
+    made = site.log_to_write(name).schema.set(_schema_in(call))
+    site.on_broker(lambda: _find_routes_again(site))
+    return _version_json(made)
+
+
+def _find_routes_again(site: ServerContext) -> None:
+    """Let publishers find their routes again: those say whether a queue accepts every message."""
+    for host in site.broker.hosts.values():
+        host.version += 1
+
+
+@log_routes.post(
+    _ONE + "/schema/check", needs=Needs.USER, says="Check whether a schema of a log could be set.", takes=_SCHEMA
+)
+def check_schema(call: Call) -> SchemaVerdict:
+    """Return whether a schema could be set, and why not."""
+    call.may(Operation.LOG_LOOK, call.path["name"])
+    with _to_read(call) as log:
+        try:
+            log.schema.check(_schema_in(call))
+        except InvalidArgument as error:
+            return {"ok": False, "problem": str(error)}
+    return {"ok": True, "problem": None}
+
+
+def _schema_in(call: Call) -> PayloadSchema:
+    return PayloadSchema(
+        call.field("format", str),
+        call.field("text", str),
+        call.field("message", str, None),
+        call.field("compatibility", str, "backward"),
+        call.field("validate", bool, False),
+    )
+
+
+def _version_json(version: SchemaVersion) -> SchemaVersionJson:
+    schema = version.schema
+    return {
+        "version": version.number,
+        "format": schema.format,
+        "text": schema.text,
+        "message": schema.message,
+        "compatibility": schema.compatibility,
+        "validate": schema.validate,
+        "created": version.created,
+        "created_time": iso_time(version.created),
+        "since": version.since,
+    }

@@ -723,6 +723,33 @@ class RetentionJson(TypedDict):
     min_segments: int
 
 
+class SchemaVersionJson(TypedDict):
+    """A version of the schema of a log."""
+
+    version: int
+    format: str
+    text: str
+    message: str | None
+    compatibility: str
+    validate: bool
+    created: Nanoseconds
+    created_time: Time | None
+    since: Annotated[int, Meta(description="The sequence at which the log ended when the version was set.")]
+
+
+class SchemaVersionsJson(TypedDict):
+    """All versions, oldest first; none if the log has no schema."""
+
+    versions: list[SchemaVersionJson]
+
+
+class SchemaVerdict(TypedDict):
+    """Whether a schema could be set, and why not."""
+
+    ok: bool
+    problem: str | None
+
+
 class LogSettingsJson(TypedDict):
     """Settings of an open log."""
 
