@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyspark
@@ -21,7 +21,14 @@ from holdfast.spark.session import session
 SPARK_HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 600
 _APART = {
-    *("test_bad_input.py", "test_cluster.py", "test_connect.py", "test_demo.py", "test_exactly_once.py"),
+    *(
+        "test_bad_input.py",
+        "test_cluster.py",
+        "test_cluster_apart.py",
+        "test_connect.py",
+        "test_demo.py",
+        "test_exactly_once.py",
+    ),
     *("test_live.py", "test_output_modes.py", "test_session.py"),
 }
 """Those that start processes of their own, and some more: about half of the time that all of them take."""
@@ -51,7 +58,37 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a standalone cluster: a master and two workers of one core, each a process of its own."""
-    folder = tmp_path_factory.mktemp("cluster")
+    with _cluster(tmp_path_factory.mktemp("cluster")) as master:
+        yield master
+
+
+@pytest.fixture
+def hidden(tmp_path: Path) -> Path:
+    """A folder that workers and drivers of `cluster_apart` find empty."""
+    folder = tmp_path / "owner"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def blind(hidden: Path) -> list[str]:
+    """The beginning of a command that cannot see the folder `hidden`: it has a mount namespace of its own."""
+    command = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hidden)]
+    if subprocess.run([*command, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may not make mount namespaces")
+    return command
+
+
+@pytest.fixture
+def cluster_apart(tmp_path: Path, blind: list[str]) -> Iterator[str]:
+    """As `cluster`, of workers that cannot see the folder `hidden`."""
+    (tmp_path / "cluster").mkdir()
+    with _cluster(tmp_path / "cluster", blind) as master:
+        yield master
+
+
+@contextlib.contextmanager
+def _cluster(folder: Path, before: Sequence[str] = ()) -> Iterator[str]:
     port = _free_port()
     master = f"spark://127.0.0.1:{port}"
     with contextlib.ExitStack() as stack:
@@ -77,6 +114,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 stack,
                 folder / f"worker{number}.log",
                 ["org.apache.spark.deploy.worker.Worker", *place, "--webui-port", "0", master],
+                before,
             )
             _wait_for(worker, "Successfully registered with master")
         yield master
@@ -128,8 +166,11 @@ def script(tmp_path: Path) -> Script:
     return runner
 
 
-def _start(stack: contextlib.ExitStack, log: Path, words: list[str]) -> Path:
-    """Run a class of Spark; it is gone when the stack is left. What it says is in the file."""
+def _start(stack: contextlib.ExitStack, log: Path, words: list[str], before: Sequence[str] = ()) -> Path:
+    """Run a class of Spark; it is gone when the stack is left. What it says is in the file.
+
+    `before` is the beginning of the command.
+    """
     env = os.environ | {
         "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": sys.executable,
@@ -140,7 +181,7 @@ def _start(stack: contextlib.ExitStack, log: Path, words: list[str]) -> Path:
     (log.parent / "log4j2.properties").write_text(_LOG4J)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *words],
+            [*before, str(SPARK_HOME / "bin" / "spark-class"), *words],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=env,
