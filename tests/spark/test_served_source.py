@@ -262,3 +262,13 @@ def test_the_token_of_the_environment_is_used(
     expected: pa.Table = read(tmp_path / "data", log="events")
     assert read(served.url, log="events").equals(expected)
     assert json.loads(json.dumps(served.url)) in str(reader(served.url, log="events").options)
+
+
+def test_a_named_stream_commits_its_position_through_the_server(served: Served, token: str) -> None:
+    made = stream(served.url, token=token, name="scoring")
+    batches(made, made.initialOffset())
+    log = served.store.log("events")
+    (kept,) = [one for one in log.stats().tailers if one.name == "spark:scoring"]
+    assert (kept.position, kept.lag) == (120, 0)
+    with pytest.raises(InvalidArgument, match="through a server, the option 'name' is for logs"):
+        reader(served.url, token=token, name="x", queue="work", view="lifecycle")

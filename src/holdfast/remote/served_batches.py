@@ -42,6 +42,10 @@ class ServedBatches:
         for name in names:
             self._wire.request("DELETE", path_of("batches", name), query=target, again=True)
 
+    def keep_position(self, log: str, name: str, position: int) -> None:
+        """Commit the position of a named reader of a log. Needs configure permission for the log."""
+        self._wire.request("PUT", path_of("logs", log, "tailers", name), {"position": position}, again=True)
+
     def commit(self, manifest: Manifest, wait: float) -> tuple[str, bool]:
         """Commit a batch and wait until it is added; return what became of it, and whether it was committed before.
 

@@ -25,6 +25,7 @@ _IDLE_S, _BUSY_S = 5.0, 0.5
 """How often the bucket is asked for batches: 17,280 times a day, and more often for a minute after there was one."""
 _BUSY_FOR_S = 60.0
 _SWEEP_S = 3600.0
+_GUARD_S = 10.0
 _PART = re.compile(r"(?P<digest>[0-9a-f]{24})-(?P<batch>\d+)-(?P<time>\d+)-[0-9a-f]+\.part\Z")
 
 
@@ -123,12 +124,9 @@ class BucketInbox:
                 self._refuse(key, str(error))
                 self._bucket.delete([key, *(PARTS + part.file for part in manifest.parts)])
                 return
-            guard = self._inbox.guard()  # `Locked`: tried again
-            try:
+            with self._inbox.guarded(_GUARD_S):  # the store may be adopting another one
                 # Its key is kept until its commit is deleted, so that it is never adopted twice.
                 self._inbox.hand_over(replace(manifest, once=True))
-            finally:
-                guard.release()
         self._held[key] = commit
 
     def _fetch_part(self, part: Part, checksum: int | None) -> None:

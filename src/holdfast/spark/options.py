@@ -174,7 +174,7 @@ class ReadOptions:
                 "nothing to read: give the option 'log', 'logs' or 'logPattern'; or 'queue', 'queues' or "
                 "'queuePattern' with 'view'; or 'table'"
             )
-        _check_name(options, url)
+        _check_name(options, access)
         as_of = _version(options)
         start_time = _times(options, "startingTimestamp", "startingOffsetsByTimestamp")
         end_time = _times(options, "endingTimestamp", "endingOffsetsByTimestamp")
@@ -322,11 +322,17 @@ def _check_stream(options: Mapping[str, str], url: str) -> None:
         )
 
 
-def _check_name(options: Mapping[str, str], url: str) -> None:
-    if "name" in options and url:
+def _check_name(options: Mapping[str, str], access: StoreAccess) -> None:
+    if "name" not in options or not access.url:
+        return
+    if not access.server:
         raise InvalidArgument(
-            f"the option 'name' keeps a position in the store, so that retention waits for it, and {url!r} can only be "
-            "read: leave it out, or read from the store's folder"
+            f"the option 'name' keeps a position in the store, so that retention waits for it, and {access.url!r} can "
+            "only be read: leave it out, read from the store's folder, or give its server in the option 'live'"
+        )
+    if "queue" in options or "queues" in options or "queuepattern" in options or "table" in options:
+        raise InvalidArgument(
+            "through a server, the option 'name' is for logs: leave it out, or read from the store's folder"
         )
 
 

@@ -124,6 +124,10 @@ class StoreAccess:
         """The reader of parts of a replica, and the cache in front of it. One pair for this process."""
         return _opened(self.url, self.live, self._secret)
 
+    def keep_position(self, log: str, name: str, position: int) -> None:
+        """Commit the position of a named reader of a log through the server."""
+        self.batches.keep_position(log, name, position)
+
     @property
     def batches(self) -> ServedBatches:
         """The client that sends batches to the server. One for this process."""
@@ -161,7 +165,10 @@ def may_grow(url: str) -> bool:
 
 def is_replica_folder(path: Path) -> bool:
     """Return whether this folder has a replica, and not a store."""
-    return (path / _OWNER).exists() and (path / _MANIFESTS).is_dir() and not (path / LOCK).exists()
+    try:
+        return (path / _OWNER).exists() and (path / _MANIFESTS).is_dir() and not (path / LOCK).exists()
+    except PermissionError:  # said in one line when the store is looked for
+        return False
 
 
 @cache

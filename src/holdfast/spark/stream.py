@@ -1,5 +1,6 @@
 """Streaming reads: monotonic offsets, bounded batches, and a committed position that holds retention back."""
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,9 +17,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.base.errors import InvalidArgument, ReplicaUnavailable
+from holdfast.base.errors import Closed, InvalidArgument, ReplicaUnavailable
 from holdfast.base.names import abbreviate
 from holdfast.log.consumer_offsets import Position
+from holdfast.remote.errors import Unreachable
 from holdfast.spark.errors import in_one_line
 from holdfast.spark.lag import reported
 from holdfast.spark.options import LATEST, ReadOptions
@@ -27,6 +29,8 @@ from holdfast.spark.reader import Share, read_share, wanted_columns
 from holdfast.spark.sources import Track, View, view_schema, with_kept_schema
 
 __all__ = ["PLACE", "StreamReader"]
+
+logger = logging.getLogger("holdfast.spark")
 
 PLACE = "spark:"
 """The names of streams among the readers of a log begin with this."""
@@ -250,11 +254,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for track in self._in(begins):
             position = begins[track.label]
             if track.label not in self._placed or position > self._placed[track.label]:
-                self._place(track, position)
-                self._placed[track.label] = position
+                try:
+                    self._place(track, position)
+                except (Unreachable, Closed) as error:  # retention keeps too much until the server is back
+                    logger.warning("position not committed: log=%s error=%s", track.log.name, error)
+                else:
+                    self._placed[track.label] = position
 
     def _place(self, track: Track, position: int) -> None:
         name = PLACE + abbreviate(self.options.name or "", 200)
+        if self.options.access.server:
+            self.options.access.keep_position(track.log.name, name, position)
+            return
         track.log.positions.set(Position(name, position, time.time_ns()))
 
 
