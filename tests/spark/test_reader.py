@@ -454,7 +454,7 @@ def test_several_logs_are_read_at_once(hourly: Path, how: dict[str, str]) -> Non
         ({"name": ""}, "stream name must not be empty"),
         ({"log": ""}, "log name must not be empty"),
         ({"path": ""}, "'path' is missing"),
-        ({"subscribe": "x"}, "there is no option 'subscribe'; there are: path, log"),
+        ({"subscribe": "x"}, "'subscribe' is one of Spark's Kafka source"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(hourly: Path, options: dict[str, str], said: str) -> None:

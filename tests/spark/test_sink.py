@@ -479,7 +479,7 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
         ({"compression": "zip"}, "'compression' takes none or gzip or zstd or lz4, not 'zip'"),
         ({"blockBytes": "0"}, "'blockBytes' takes"),
         ({"wait": "-1"}, "'wait' takes seconds"),
-        ({"topic": "x"}, "there is no option 'topic'; there are: path, log"),
+        ({"topic": "x"}, "'topic' is one of Spark's Kafka sink"),
         ({"path": ""}, "'path' is missing"),
     ],
 )
