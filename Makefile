@@ -47,6 +47,7 @@ bench: $(VENV)/dev.ready ## Measure beside peers; keep the figures in benchmarks
 	@$(BIN)/python -m benchmarks.amqp
 	@$(BIN)/python -m benchmarks.table
 	@$(BIN)/python -m benchmarks.web
+	@$(BIN)/python -m benchmarks.replica
 	@$(MAKE) --no-print-directory charts
 
 OLD ?= HEAD

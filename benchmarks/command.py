@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,13 @@ Measure = Callable[[Workshop, bool, Status], tuple[list[Line], list[dict[str, An
 """Does the work, small if told so, and says meanwhile what it is at; gives the lines, and what is known of peers."""
 
 
-def run(name: str, method: str, measure: Measure, columns: PeerColumns) -> int:
-    """Measure, show and keep; 1 only where `--check` finds a miss."""
-    options = _parse(name, method)
+def run(
+    name: str, method: str, measure: Measure, columns: PeerColumns, parts: Mapping[str, Measure] | None = None
+) -> int:
+    """Measure, show and keep; 1 only where `--check` finds a miss. With `--only`, one of these parts, kept nowhere."""
+    options = _parse(name, method, sorted(parts or {}))
+    if parts and options.only is not None:
+        measure = parts[options.only]
     # Without a terminal rich would assume 80 columns and break every title.
     console = Console(width=None if sys.stdout.isatty() else 150)
     if filesystem_of(options.dir) == "tmpfs":
@@ -45,7 +49,8 @@ def run(name: str, method: str, measure: Measure, columns: PeerColumns) -> int:
         "peers": peers,
     }
     show(console, lines, results, columns, informational=options.quick)
-    output = options.output or (None if options.quick else _RESULTS / f"{name}.json")
+    is_whole = not options.quick and options.only is None
+    output = options.output or (_RESULTS / f"{name}.json" if is_whole else None)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(results, indent=1) + "\n")
@@ -53,10 +58,13 @@ def run(name: str, method: str, measure: Measure, columns: PeerColumns) -> int:
     return 1 if options.check and missed else 0
 
 
-def _parse(name: str, method: str) -> argparse.Namespace:
+def _parse(name: str, method: str, parts: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=method.partition("\n")[0])
     parser.add_argument(
         "--quick", action="store_true", help="smaller, a minute at most or so; verdicts are informational"
+    )
+    parser.add_argument(
+        "--only", choices=parts, help="measure a part; keeps no results" if parts else argparse.SUPPRESS
     )
     parser.add_argument("--check", action="store_true", help="exit with 1 where a target is missed")
     parser.add_argument("--dir", type=Path, default=Path(), help="a folder on a real disk (default: this one)")

@@ -23,6 +23,7 @@ _LIBRARIES = (
     "diskcache",
     "rich",
     "matplotlib",
+    "obstore",
 )
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -39,6 +40,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
         "filesystem": filesystem_of(folder),
         "libraries": {name: version(name) for name in _LIBRARIES} | {"sqlite": sqlite3.sqlite_version},
     }

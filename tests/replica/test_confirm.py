@@ -1,5 +1,6 @@
 """`confirm="replica"`: what waits for the bucket, what does not, and what those who wait are told."""
 
+import errno
 import os
 import signal
 import threading
@@ -12,16 +13,18 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Flush, InvalidArgument, NotConfirmed, ReplicaFenced, Store
+from holdfast import Flush, InvalidArgument, NotConfirmed, ReplicaFenced, StorageError, Store
 from holdfast.amqp.settings import load
 from holdfast.base.bucket import Bucket
 from holdfast.base.clock import SystemClock
 from holdfast.base.confirm_gate import ConfirmGate
 from holdfast.base.errors import HoldfastError
+from holdfast.base.files import File, Mode, SystemFile, SystemFiles
 from holdfast.replica import restore
 from holdfast.replica.folder_bucket import FolderBucket
 from holdfast.replica.manifest import list_moments, read_manifest
 from holdfast.testing import SimBucket, SimClock, SimFiles
+from tests.base.internals import descriptor_of
 from tests.interrupts import Interrupted, Interrupts, handled_by
 from tests.replica.work import Account
 
@@ -428,6 +431,150 @@ def test_calls_that_wait_go_on_when_a_broken_bucket_works_again(
     assert "shipping failed, will retry" in caplog.text
 
 
+class SlowParts(FolderBucket):
+    """A bucket that keeps parts waiting until it is let go, and puts manifests at once."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.arrived, self.free = threading.Event(), threading.Event()
+
+    def put(self, key: str, content: bytes) -> None:
+        self.arrived.set()
+        assert self.free.wait(_PATIENCE_S)
+        super().put(key, content)
+
+
+def inlined(bucket: Bucket, folder: str) -> int:
+    """How many bytes of a log are in the newest manifest itself."""
+    logs = read_manifest(bucket, list_moments(bucket)[-1]).logs
+    return sum(len(content) for log in logs if log.folder == folder for content in log.inlined)
+
+
+def test_no_call_waits_for_the_upload_of_what_manifests_repeat(tmp_path: Path) -> None:
+    bucket = SlowParts(tmp_path / "replica")
+    expected: dict[str, list[bytes]] = {"work": [], "other": []}
+
+    def put(name: str, size: int) -> None:
+        expected[name].append(os.urandom(size))
+        store.queue(name).put(expected[name][-1])
+
+    with confirming(tmp_path, bucket) as store:
+        while not bucket.arrived.is_set():
+            put("work", 20_000)
+        put("work", 5_000)  # behind the part that is being uploaded
+        put("other", 1_000)
+        before = inlined(bucket, "logs/work")
+        bucket.free.set()
+        until(lambda: any("logs/work" in one.key for one in bucket.list("logs/")))
+        until(lambda: put("other", 10) or inlined(bucket, "logs/work") < before)  # type: ignore[func-returns-value]
+        assert inlined(bucket, "logs/work") > 5_000, "what came later is still in the manifest"
+        for moment in list_moments(bucket):
+            assert {one.key for one in bucket.list("")} >= set(read_manifest(bucket, moment).keys())
+    restore(bucket, tmp_path / "restored")
+    with holdfast.open(tmp_path / "restored") as store:
+        for name, payloads in expected.items():
+            assert [one.payload for one in store.queue(name).peek(len(payloads) + 1)] == payloads
+
+
+def test_many_threads_put_parts_behind_each_other_and_lose_nothing(tmp_path: Path) -> None:
+    bucket = FolderBucket(tmp_path / "replica")
+    with confirming(tmp_path, bucket) as store:
+        threads = [
+            started(lambda number=number: [store.queue(f"q{number % 3}").put(os.urandom(6_000)) for _ in range(40)])  # type: ignore[misc]
+            for number in range(12)
+        ]
+        for thread, results in threads:
+            thread.join()
+            assert isinstance(results[0], list)
+        for moment in list_moments(bucket):
+            assert {one.key for one in bucket.list("")} >= set(read_manifest(bucket, moment).keys())
+        assert restore(bucket, tmp_path / "restored").queues == {"q0": 160, "q1": 160, "q2": 160}
+
+
+class BadDisk(SystemFiles):
+    """Real files. The next sync of a segment waits until it is let go, and fails if it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived, self.let_go = threading.Event(), threading.Event()
+        self.fails = False
+        self.let_go.set()
+
+    def open(self, path: Path, mode: Mode) -> File:
+        found = super().open(path, mode)
+        if path.suffix != ".data" or mode == "r":
+            return found
+        other = _BadFile(os.dup(descriptor_of(found)), self)
+        found.close()
+        return other
+
+
+class _BadFile(SystemFile):
+    __slots__ = ("_disk",)
+
+    def __init__(self, fd: int, disk: BadDisk) -> None:
+        super().__init__(fd)
+        self._disk = disk
+
+    def sync(self) -> None:
+        if not self._disk.let_go.is_set():
+            self._disk.arrived.set()
+            assert self._disk.let_go.wait(_PATIENCE_S)
+            if self._disk.fails:
+                raise OSError(errno.EIO, "the disk is broken")
+        super().sync()
+
+
+@pytest.fixture
+def bad_disk(tmp_path: Path) -> Iterator[tuple[Store, BadDisk]]:
+    files, bucket = BadDisk(), FolderBucket(tmp_path / "replica")
+    with holdfast.open(tmp_path / "data", files=files, replica=bucket, confirm="replica") as store:
+        store.queue("work").put(b"first")
+        files.let_go.clear()
+        yield store, files
+        files.let_go.set()
+
+
+def test_all_who_share_a_block_get_the_error_of_the_disk(bad_disk: tuple[Store, BadDisk], tmp_path: Path) -> None:
+    store, disk = bad_disk
+    disk.fails = True
+    first = started(lambda: store.queue("work").put(b"0"))
+    assert disk.arrived.wait(_PATIENCE_S)
+    others = [started(lambda: store.queue("work").put(b"x")) for _ in range(8)]
+    until(lambda: store.replica.status().waiting >= 1)
+    disk.let_go.set()
+    for thread, results in [first, *others]:
+        thread.join()
+        assert isinstance(results[0], StorageError | int), results
+    failed = [results[0] for _, results in [first, *others] if isinstance(results[0], StorageError)]
+    assert failed
+    put = 1 + sum(isinstance(results[0], int) for _, results in [first, *others])
+    disk.fails = False
+    until(store.queue("work").log.appender.recover)
+    assert store.queue("work").put(b"last") == put
+    assert restore(FolderBucket(tmp_path / "replica"), tmp_path / "restored").queues == {"work": put + 1}
+
+
+def test_a_put_that_was_not_confirmed_is_on_the_disk_when_it_raises(tmp_path: Path) -> None:
+    files, bucket = BadDisk(), Held(tmp_path / "replica")
+    with holdfast.open(tmp_path / "data", files=files, replica=bucket, confirm="replica", confirm_timeout=0.3) as store:
+        queue = store.queue("work")
+        queue.put(b"first")
+        hold(bucket)
+        files.let_go.clear()
+        leader, _ = started(lambda: queue.put(b"0"))
+        assert files.arrived.wait(_PATIENCE_S)
+        follower, results = started(lambda: queue.put(b"1"))
+        follower.join(0.8)
+        assert follower.is_alive() and not results, "it must not say that the message is on the disk"
+        files.let_go.set()
+        for thread in (leader, follower):
+            thread.join()
+        assert isinstance(results[0], NotConfirmed)
+        assert queue.stats().ready == 3
+        bucket.free.set()
+
+
 def test_metrics_say_how_many_wait_and_for_how_long(served: Store, held: Held) -> None:
     hold(held)
     thread, _ = started(lambda: served.queue("work").put(b"second"))
@@ -509,6 +656,40 @@ def test_a_wait_that_a_signal_handler_cuts_off_anywhere_leaves_nothing_behind() 
         assert gate.count == 0
         gate.confirm()
     assert raised > 5
+
+
+def test_a_thread_that_is_cut_off_before_it_wakes_the_next_ones_keeps_nobody_waiting() -> None:
+    def waiting_gate() -> tuple[ConfirmGate, list[tuple[threading.Thread, list[object]]]]:
+        gate = ConfirmGate(SystemClock())
+        gate.begin(check=lambda: None, waits=True, timeout=_PATIENCE_S)
+        return gate, [started(gate.confirm) for _ in range(6)]
+
+    def cut_off(place: int) -> Interrupts:
+        gate, threads = waiting_gate()
+        until(lambda: gate.count == 6)
+        interrupts = Interrupts(place)
+
+        def wake() -> None:
+            round_ = gate.waiting()
+            gate.release([*round_[-1:], *round_[:-1]])  # the main thread is the first
+
+        gate.begin(check=lambda: None, waits=True, timeout=_PATIENCE_S, wake=wake)
+
+        def interrupted() -> None:
+            try:  # noqa: SIM105 - see below
+                gate.confirm()
+            except Interrupted:
+                pass
+
+        interrupts.run(interrupted)
+        gate.release(gate.waiting())
+        for thread, results in threads:
+            thread.join(_PATIENCE_S)
+            assert results == [None], f"a thread waits after {interrupts.where}"
+        return interrupts
+
+    count = cut_off(1 << 60).count
+    assert sum(cut_off(place).raised for place in range(0, count, 7)) > 3
 
 
 def test_ctrl_c_ends_a_put_that_waits(served: Store, held: Held) -> None:

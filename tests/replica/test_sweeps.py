@@ -129,7 +129,7 @@ def test_a_confirmed_step_is_in_the_bucket_after_a_stop_at_any_io_operation() ->
 
 def test_the_sweep_fails_if_calls_do_not_wait_for_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     Confirming.undisturbed()
-    monkeypatch.setattr(ConfirmGate, "confirm", lambda gate: None)
+    monkeypatch.setattr(ConfirmGate, "confirm", lambda gate, *_, **__: None)
     with pytest.raises(AssertionError, match="a confirmed step is not in the bucket"):
         bucket_points(Confirming)
 

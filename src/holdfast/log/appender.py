@@ -337,6 +337,24 @@ class Appender:
         if pending_block.error is not None:
             raise _copy_error(pending_block.error)
 
+    def commit_unless_begun(self, pending_block: PendingBlock) -> None:
+        """As `commit`, but return at once if another thread is writing this pending block, which is not written then.
+
+        For callers that then wait for a replica, whose cut writes the pending block if that thread was interrupted.
+        """
+        held: list[bool] = []
+        try:
+            if not pending_block.written:
+                # Taken and recorded by one call of C code, as in `if_idle`.
+                held.extend(map(pending_block.gate.acquire, (False,)))
+                if True in held and not pending_block.written and pending_block.error is None:
+                    self._flush(sync=True, only=pending_block)
+        finally:
+            if True in held:
+                pending_block.gate.release()
+        if pending_block.error is not None:
+            raise _copy_error(pending_block.error)
+
     def sync(self) -> None:
         """Return when all records that were appended before are on disk."""
         self.check_writable()
@@ -389,7 +407,7 @@ class Appender:
             self.check_writable()
         with self._io:
             if pending_block is not None and not (pending_block.written or pending_block.error):
-                self._write_out(sync=self._durable_appends)
+                self._write_out(sync=self._durable_appends, upto=pending_block)
             assert self._writer is not None
             return tuple(self._writer.segments), self._writer.last_timestamp
 
@@ -859,7 +877,9 @@ class Appender:
                 pending_block.stop = max(pending_block.stop, pending_block.first + count)
                 return
         if pending_block.bytes_left < size or pending_block.end + count > pending_block.stop:
-            self._flush(sync=self.settings.flush.mode != "async")
+            with self._io:
+                if self.pending_block is pending_block:  # otherwise another thread that waited here has made space
+                    self._write_out(sync=self.settings.flush.mode != "async")
 
     def _new_pending_block(self, first: int, taken: PendingBlock | None) -> PendingBlock:
         stop = first + BLOCK_RECORDS
@@ -878,17 +898,18 @@ class Appender:
             if only is None or not (only.written or only.error):
                 self._write_out(sync=sync)
 
-    def _write_out(self, *, sync: bool, tell: bool = True) -> None:
-        """Write the pending blocks, and with `sync` sync them. Called with `_io` held."""
+    def _write_out(self, *, sync: bool, tell: bool = True, upto: PendingBlock | None = None) -> None:
+        """Write the pending blocks, or those up to this one, and with `sync` sync them. Called with `_io` held."""
         writer = self._writer
         if self._append_error is not None or writer is None:
             raise _copy_error(self._append_error or Closed(f"the log {self.name!r} is closed"))
         segments = len(writer.segments)
         done: list[PendingBlock] = []
         try:
-            if self._unwritten is not None:  # from a call that failed
+            if self._unwritten is not None:  # from a call that failed, or closed by a cut
                 self._write_block(writer, done, tell=tell and not sync)
-            self._write_block(writer, done, tell=tell and not sync)
+            if upto is None or upto not in done:
+                self._write_block(writer, done, tell=tell and not sync)
             if sync:
                 writer.sync(tell=tell)
         except WriterStopped as stopped:
@@ -919,7 +940,7 @@ class Appender:
             if section.open:
                 section.mend()
             closed = self.pending_block
-            if closed.payloads:
+            if closed.payloads and self._unwritten is None:  # otherwise a cut has closed one meanwhile
                 fresh = self._new_pending_block(closed.first + len(closed.payloads), closed)
                 section.open = True
                 if self.recent.views:
@@ -964,7 +985,11 @@ class Appender:
             return Frozen(writer.durable_end, None)
         pending_block = self.pending_block
         end, gathered = pending_block.end, bool(pending_block.payloads)
-        if gathered:
+        if gathered and self._unwritten is None and self.settings.roll.records is None:
+            # Appends continue in the next one: they do not wait for the sync of the cut. Not if segments roll by count:
+            # where the next block ends then depends on the segment, which another thread may be changing.
+            self._close_block()
+        elif gathered:
             # It accepts no more records, so that a block ends here. The next append treats it as full.
             pending_block.stop, pending_block.bytes_left = end, -1
         return Frozen(end, pending_block if gathered else self._unwritten)

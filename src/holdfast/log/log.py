@@ -3,18 +3,22 @@
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from holdfast.base.clock import Clock, Instant
 from holdfast.base.confirm_gate import ConfirmGate
+from holdfast.base.errors import HoldfastError
 from holdfast.base.files import Files, translate_os_errors
 from holdfast.log.appender import Appender
+from holdfast.log.batch import check_batch
 from holdfast.log.batch_adoption import BatchAdoption
 from holdfast.log.block import Block
 from holdfast.log.consumer_offsets import OffsetStore
 from holdfast.log.inspection import Inspection, inspect_segment
 from holdfast.log.log_reader import DamageReports, LogReader, WrittenSegments
 from holdfast.log.log_schema import LogSchema
+from holdfast.log.pending_block import PendingBlock
 from holdfast.log.policy import Retention
 from holdfast.log.read_only_segments import ReadOnlySegments
 from holdfast.log.record import Headers, Message, Record
@@ -191,13 +195,32 @@ class Log:
         Under `Flush.sync()` it is on disk when this returns and, if the store was opened with `confirm="replica"`, in
         the bucket.
         """
-        is_on = self.gate.is_on
-        if is_on:
-            self.gate.check()
-        sequence = self.appender.append(payload, key, headers)
-        if is_on:
-            self.gate.confirm()
-        return sequence
+        gate = self.gate
+        if not gate.is_on:
+            return self.appender.append(payload, key, headers)
+        gate.check()
+        if not gate.waits:
+            return self.appender.append(payload, key, headers)
+        message = payload if key is None and headers is None else Message(payload, key, headers)
+        pending_block, first, _ = self.appender.gather(*check_batch((message,)))
+        self._commit_to_replica(pending_block, first)
+        return first
+
+    def _commit_to_replica(self, pending_block: PendingBlock, first: int) -> None:
+        """Return when the records of this pending block, from `first` on, are on disk and in the bucket.
+
+        Call it with no lock held. The cut of the replica writes and syncs the block; if that does not happen soon, the
+        thread with the first record does so. Otherwise each of 256 threads would be woken twice, for the disk and for
+        the bucket, and each round would wait for two syncs. Raises the error of the block, or that of the gate.
+        """
+        appender = self.appender
+        try:
+            self.gate.confirm(partial(appender.commit_unless_begun, pending_block), soon=first == pending_block.first)
+        except HoldfastError:
+            appender.commit(pending_block)  # the error says that it is on the local disk
+            raise
+        if not pending_block.written:
+            appender.commit(pending_block)
 
     def append_many(self, messages: Iterable[bytes | Message]) -> range:
         """Add records to one block, and return their sequences. After an error or crash, all of them or none are added.
@@ -207,9 +230,12 @@ class Log:
         if not self._promises:
             return self.appender.append_many(messages)
         self.gate.check()
-        sequences = self.appender.append_many(messages)
-        self.gate.confirm()
-        return sequences
+        if not self.gate.waits:
+            return self.appender.append_many(messages)
+        pending_block, first, count = self.appender.gather(*check_batch(messages))
+        if count:
+            self._commit_to_replica(pending_block, first)
+        return range(first, first + count)
 
     def sync(self) -> None:
         """Return when all records that were appended before are on disk and, with `confirm="replica"`, in the bucket.

@@ -137,8 +137,7 @@ class Collector:
             old = left.pop(log.folder, None)
             if old is log:
                 continue
-            ours = set(log.keys())
-            theirs = set(old.keys()) if old is not None else set()
+            ours, theirs = _different_keys(log, old)
             self._drop(theirs - ours, now)
             for key in ours - theirs:
                 self._first.setdefault(key, moment)
@@ -268,3 +267,25 @@ class Collector:
             self._ownership.check()
             self._bucket.delete(keys[start : start + _DELETE_AT_ONCE])
         return len(keys)
+
+
+def _different_keys(log: LogEntry, old: LogEntry | None) -> tuple[set[str], set[str]]:
+    """Return the keys that only one of two entries of a folder names; of parts that are in both, perhaps none.
+
+    Of all parts it took a millisecond for each round that calls wait for.
+    """
+    ours, theirs = set[str](), set[str]()
+    left = {(one.id, one.name): one for one in old.segments} if old is not None and old.id == log.id else {}
+    for segment in log.segments:
+        known = left.pop((segment.id, segment.name), None)
+        if known is not None and known.parts == segment.parts:
+            continue
+        before = {part for part in known.parts if part.inline is None} if known is not None else set()
+        now = {part for part in segment.parts if part.inline is None}
+        ours.update(log.key(segment, part) for part in now - before)
+        theirs.update(log.key(segment, part) for part in before - now)
+    for one in left.values():
+        theirs.update(log.key(one, part) for part in one.parts if part.inline is None)
+    if old is not None and old.id != log.id:
+        theirs.update(old.keys())
+    return ours - theirs, theirs - ours

@@ -20,16 +20,18 @@ from holdfast.replica.bucket_inbox import BucketInbox
 from holdfast.replica.counted_bucket import KINDS, CountedBucket
 from holdfast.replica.difference import described, find_unshipped
 from holdfast.replica.garbage import KEEP_S, Collector
+from holdfast.replica.gathering import Gathering
 from holdfast.replica.identity import REPLICA_FILE, identity_of, own_ids, write_ids
 from holdfast.replica.manifest import Manifest, Moment, read_newest_manifest
 from holdfast.replica.object_check import ObjectCheck
 from holdfast.replica.owner import TTL_S, Ownership, Role, read_owner
-from holdfast.replica.shipper import Progress, SegmentDropped, Shipped, Shipper
+from holdfast.replica.shipper import Shipped, Shipper
 from holdfast.replica.source import ReplicaSource
 from holdfast.replica.standbys import StandbyWatch
 from holdfast.replica.status import Confirm, ReplicaStatus
 from holdfast.replica.tiering import Tiering
 from holdfast.replica.troubles import Troubles
+from holdfast.replica.uploads import Progress, SegmentDropped
 from holdfast.store_context import StoreContext
 
 __all__ = ["CONFIRM_TIMEOUT_S", "Replica"]
@@ -126,6 +128,7 @@ class Replica:
         self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
         """Calls of `ship` that wait for a round of the thread; None wakes it."""
         self._gate = shared.gate
+        self._gathering = Gathering(clock, lambda: shared.gate.count)
         self._confirm_timeout = confirm_timeout
         self._is_failing = False
         """Whether the last round failed: then the next one is not begun before it is due."""
@@ -274,7 +277,7 @@ class Replica:
         """Ship what was written last, release the replica, and end the threads. Errors are logged."""
         if self._stopping.is_set():
             return
-        self._shipper.deadline = self._clock.monotonic() + _CLOSING_S
+        self._shipper.uploader.deadline = self._clock.monotonic() + _CLOSING_S
         self._stopping.set()
         if self._shipping is None:
             with self._turn:
@@ -298,7 +301,7 @@ class Replica:
         except HoldfastError as error:  # the next owner waits until the claim has run out
             logger.warning("replica not released: url=%s error=%s", self.url, error, extra=self.fields)
         self._source.hold(None)
-        self._shipper.close(wait=not is_stuck)
+        self._shipper.uploader.close(wait=not is_stuck)
 
     def detach_after_fork(self) -> None:
         """End in a forked child, where the threads are the parent's."""
@@ -307,10 +310,10 @@ class Replica:
         self._stopping.set()
 
     def _start(self, work: Callable[[], None]) -> "Future[None]":
-        return self._shipper.start(work)
+        return self._shipper.uploader.start(work)
 
     def _pending(self) -> set[str]:
-        return self._shipper.pending()
+        return self._shipper.uploader.pending()
 
     def _begin(self) -> None:
         # Checked before the claim, too: an old copy of the store must not take the replica from an owner that is only
@@ -385,6 +388,7 @@ class Replica:
             self._confirm_seconds.observe(now - waiter.since)
 
     def _round(self, progress: Progress | None) -> None:
+        began = self._clock.monotonic()
         waiters = self._gate.waiting()  # before the cut, which has all that they have written
         if not waiters:
             self._source.look()
@@ -399,7 +403,9 @@ class Replica:
         shipped = self._ship(progress, is_urgent=bool(waiters))
         self._shipped, self._moment = shipped, shipped.moment or self._moment
         if waiters:
+            self._gathering.note(self._clock.monotonic() - began)
             self._release(waiters)
+        self._shipper.spill()
         self._receive(settled)
         self._tiering.apply(self._shipper.known)
         self._clean()
@@ -486,6 +492,7 @@ class Replica:
         is_last = False
         while not is_last:
             asked = self._await_asked()
+            self._gathering.wait()
             with self._turn:
                 if is_last := self._stopping.is_set():  # it may have been set during a round: then there is one more
                     self._ship_last()

@@ -2,15 +2,14 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from holdfast.base.bucket import Bucket, ObjectMissing
 from holdfast.base.checksum import crc32c
 from holdfast.base.clock import Clock
-from holdfast.base.errors import ReplicaError, ReplicaUnavailable, StorageError
+from holdfast.base.errors import ReplicaError, ReplicaUnavailable
 from holdfast.base.files import Files
 from holdfast.replica.garbage import Collector
 from holdfast.replica.manifest import LogEntry, Manifest, Moment, Part, SegmentEntry
@@ -18,24 +17,21 @@ from holdfast.replica.owner import Ownership
 from holdfast.replica.parts import block_end, plan_parts
 from holdfast.replica.source import Cut, LogCut, ReplicaSource, SegmentCut
 from holdfast.replica.tiering import check_remote, parts_of
+from holdfast.replica.uploads import Progress, SegmentKey, Upload, Uploader
 
-__all__ = ["Progress", "SegmentDropped", "Shipped", "Shipper"]
+__all__ = ["Shipped", "Shipper"]
 
 logger = logging.getLogger("holdfast.replica")
 
-Progress = Callable[[int, int], None]
-"""Called with the uploaded bytes and the total bytes of a moment."""
-_INLINE_LOG = 32 << 10
-"""Bytes of a log up to which new ones are put into the manifest while calls wait for it: one request, and not two one
-after the other. Each following manifest has them again, until there are more: then they become a part of their own."""
-_INLINE_ALL = 128 << 10
+_INLINE_LOG = 1 << 20
+"""The most new bytes of a log that are put into the manifest itself while calls wait for it: one request, and not two
+one after the other. What a manifest repeats becomes a part of its own, which is uploaded while others are put."""
+_INLINE_ALL = 4 << 20
 """The same for all logs together."""
-_Key = tuple[str, str, str]
-"""Folder and id of a log, and id of a segment."""
-
-
-class SegmentDropped(StorageError):
-    """A segment was deleted between the cut and its upload: another cut does not have it."""
+_REPEATED_LOG = 32 << 10
+"""Bytes of a log that manifests may repeat, or as many as are new in each."""
+_REPEATED_ALL = 64 << 10
+"""Bytes that manifests may repeat of all logs that do not move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +44,6 @@ class Shipped:
     bytes: int
     moment: Moment | None
     """The moment that was added; None if nothing had changed."""
-
-
-@dataclass(slots=True)
-class _Upload:
-    """A part that is to be uploaded."""
-
-    key: str
-    segment: _Key
-    cut: SegmentCut | None
-    """Where the bytes are; None if they are in `content`."""
-    start: int
-    stop: int
-    content: bytes = b""
 
 
 class Shipper:
@@ -84,27 +67,26 @@ class Shipper:
     ) -> None:
         self._bucket = bucket
         self._files = files
-        self._clock = clock
         self._source = source
         self._ownership = ownership
         self._collector = collector
         self._store = store
         self._version = version
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="holdfast-replica-put") if workers else None
+        self.uploader = Uploader(bucket, files, clock, ownership, workers)
         self.known: dict[str, LogEntry] = {}
         """The logs of the last manifest, by folder."""
         self.lost_records = 0
         """Records that were dropped from full disks before they were shipped."""
         self._loose: Mapping[str, str] = {}
         self._mode = ""
-        self._uploaded: dict[_Key, tuple[Part, ...]] = {}
+        self._uploaded: dict[SegmentKey, tuple[Part, ...]] = {}
         """Segments with parts that are in the bucket and in no manifest yet: all of their parts."""
-        self.deadline = float("inf")
-        """When no further upload is begun, by the monotonic clock."""
         self._spilled: set[str] = set()
-        """Folders of logs that have not moved and whose inline part becomes an object in this round."""
-        self._put_keys: set[str] = set()
-        """The keys of all parts whose upload was begun since the last manifest."""
+        """Folders of logs whose inline part has become an object since the last manifest."""
+        self._grown: dict[SegmentKey, SegmentCut] = {}
+        """The last segments of the logs that have moved, at the cut of the last manifest."""
+        self._sizes: dict[SegmentKey, int] = {}
+        """How far the manifest before it had them."""
         self._number = 0
         self._is_first = True
         """Whether this owner has put no manifest yet: its first one shows its epoch."""
@@ -138,14 +120,13 @@ class Shipper:
         self._is_behind = self._is_behind or is_urgent or self._source.has_news(self.known)
         if not self._is_behind:
             return Shipped(*self._source.looked_at, 0, None)
-        cut = self._source.take(self.known)
+        cut = self._source.take(self.known, is_urgent=is_urgent)
         dropped = self._source.dropped(self.known, cut)
-        self._spilled.clear()
+        self._take_spilled(self.uploader.finished())
         inline = self._inline(cut) if is_urgent else {}
         uploads = [one for log in cut.logs if log.segments is not None for one in self._plan(log, inline)]
-        if self._inlined(cut) > _INLINE_ALL // 2:
-            uploads += self._spill(cut)
-        self._upload(uploads, progress)
+        for one, part in self.uploader.run(uploads, progress):
+            self._uploaded[one.segment] = (*self._uploaded[one.segment], part)
         logs = tuple(map(self._entry, cut.logs))
         size = sum(one.stop - one.start for one in uploads)
         is_changed = self._is_first or cut.files != self._loose or cut.mode != self._mode
@@ -162,27 +143,35 @@ class Shipper:
         """Let the next round put a manifest, also if nothing has changed: the last one was deleted by somebody."""
         self._is_first = self._is_behind = True
 
-    def pending(self) -> set[str]:
-        """Return the keys of parts that may be in the bucket, and that no manifest names yet."""
-        return set(self._put_keys)
+    def spill(self) -> None:
+        """Begin to upload what the next manifests would repeat, after calls were answered that waited for the last.
 
-    def start(self, work: Callable[[], None]) -> "Future[None]":
-        """Run something on a thread of the uploads, or here if there are none. Raises `RuntimeError` after `close`."""
-        if self._pool is not None:
-            return self._pool.submit(work)
-        work()
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        Each is a part of its own in the first manifest after its upload. So no call waits for two requests.
+        """
+        quiet: list[tuple[LogEntry, SegmentEntry]] = []
+        for log in self.known.values():
+            segment = log.segments[-1] if log.segments else None
+            part = segment.parts[-1] if segment is not None and segment.parts else None
+            if segment is None or part is None or part.inline is None:
+                continue
+            key = (log.folder, log.id, segment.id)
+            if self.uploader.is_begun(key) or key in self._uploaded:
+                continue
+            if (cut := self._grown.get(key)) is None:
+                quiet.append((log, segment))
+            elif part.size > max(_REPEATED_LOG, part.stop - self._sizes[key]):
+                kept, uploads = self._parts(cut, segment.parts[:-1], log)
+                self.uploader.begin(key, kept, uploads)
+        if sum(segment.parts[-1].size for _, segment in quiet) > _REPEATED_ALL:
+            for log, segment in quiet:
+                last, key = segment.parts[-1], (log.folder, log.id, segment.id)
+                name = log.key(segment, Part(last.start, last.stop, 0, self._ownership.epoch))
+                upload = Upload(name, key, None, last.start, last.stop, last.inline or b"")
+                self.uploader.begin(key, segment.parts[:-1], [upload])
 
-    def close(self, *, wait: bool = True) -> None:
-        """End the threads. Without `wait` those that wait for the bucket end later."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=wait, cancel_futures=True)
-
-    def _inline(self, cut: Cut) -> dict[_Key, Part]:
+    def _inline(self, cut: Cut) -> dict[SegmentKey, Part]:
         """Return the parts that the next manifest itself has: the ends of logs that have moved by little."""
-        found: dict[_Key, Part] = {}
+        found: dict[SegmentKey, Part] = {}
         left = _INLINE_ALL - self._inlined(cut)
         for log in cut.logs:
             if not log.segments:
@@ -193,7 +182,7 @@ class Shipper:
             start = objects[-1].stop if objects else 0
             size = last.size - start
             if 0 < size <= min(left, _INLINE_LOG):
-                content = self._read(last, start, last.size)
+                content = self.uploader.read(last, start, last.size)
                 found[key] = Part(start, last.size, crc32c(content), self._ownership.epoch, content)
                 left -= size
         return found
@@ -207,31 +196,31 @@ class Shipper:
             for content in known.inlined
         )
 
-    def _spill(self, cut: Cut) -> Iterator[_Upload]:
-        """Yield an upload for each inline part of a log that has not moved: the manifests get too large."""
-        for log in cut.logs:
-            if log.segments is not None or (known := self.known.get(log.folder)) is None:
-                continue
-            for segment in known.segments:
-                last = segment.parts[-1] if segment.parts else None
-                if last is not None and last.inline is not None:
-                    key = (known.folder, known.id, segment.id)
-                    self._spilled.add(known.folder)
-                    self._uploaded[key] = segment.parts[:-1]
-                    name = known.key(segment, Part(last.start, last.stop, 0, self._ownership.epoch))
-                    yield _Upload(name, key, None, last.start, last.stop, last.inline)
+    def _take_spilled(self, finished: Iterable[tuple[SegmentKey, tuple[Part, ...]]]) -> None:
+        """Replace inline parts by these, which are in the bucket; what was added to them meanwhile stays inline."""
+        for key, parts in finished:
+            log, end = self.known.get(key[0]), parts[-1].stop
+            segment = next((one for one in log.segments if one.id == key[2]), None) if log is not None else None
+            last = segment.parts[-1] if segment is not None and segment.parts else None
+            if log is None or log.id != key[1] or last is None or last.inline is None or last.start >= end:
+                continue  # the log was deleted or cleared
+            if end < last.stop:
+                rest = last.inline[end - last.start :]
+                parts = (*parts, Part(end, last.stop, crc32c(rest), self._ownership.epoch, rest))
+            self._uploaded[key] = parts
+            self._spilled.add(key[0])
 
     def _shipped_parts(self, log: LogCut) -> dict[str, tuple[Part, ...]]:
         """Return the parts of the last manifest, by the segment's id."""
         known = self.known.get(log.folder)
         return {one.id: one.parts for one in known.segments} if known is not None and known.id == log.id else {}
 
-    def _objects(self, key: _Key, shipped: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
+    def _objects(self, key: SegmentKey, shipped: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
         """Return the parts of a segment that are objects in the bucket."""
         parts = self._uploaded.get(key, shipped.get(key[2], ()))
         return parts[:-1] if parts and parts[-1].inline is not None else parts
 
-    def _plan(self, log: LogCut, inline: Mapping[_Key, Part]) -> Iterator[_Upload]:
+    def _plan(self, log: LogCut, inline: Mapping[SegmentKey, Part]) -> Iterator[Upload]:
         """Yield the parts to upload for a log, and drop parts that are replaced."""
         of_log, shipped = LogEntry(log.folder, log.id, 0, 0, 0, ()), self._shipped_parts(log)
         for cut in log.segments or ():
@@ -243,61 +232,21 @@ class Shipper:
             if key in inline:
                 self._uploaded[key] = (*parts, inline[key])
                 continue
-            plan = plan_parts(parts, cut.size, partial(block_end, cut.segment))
-            self._uploaded[key] = parts[: plan.kept]
-            segment = SegmentEntry(cut.name, cut.id, 0, 0, ())
-            for start, stop in plan.ranges:
-                name = of_log.key(segment, Part(start, stop, 0, self._ownership.epoch))
-                yield _Upload(name, key, cut, start, stop)
+            if self.uploader.is_begun(key):  # of the same bytes
+                self._take_spilled(self.uploader.finish(key))
+                parts = self._objects(key, shipped)
+            self._uploaded[key], uploads = self._parts(cut, parts, of_log)
+            yield from uploads
 
-    def _upload(self, uploads: Sequence[_Upload], progress: Progress | None) -> None:
-        """Upload parts, and add them to their segments in order, up to the first that failed."""
-        self._put_keys.update(one.key for one in uploads)
-        done, total = 0, sum(one.stop - one.start for one in uploads)
-        futures: list[Future[Part]] = []
-        if self._pool is not None:
-            with contextlib.suppress(RuntimeError):  # while the interpreter ends no thread begins: one by one, then
-                futures.extend(self._pool.submit(self._put, one) for one in uploads)
-        results: list[tuple[_Upload, Callable[[], Part]]] = [
-            (one, future.result) for one, future in zip(uploads, futures, strict=False)
+    def _parts(self, cut: SegmentCut, parts: tuple[Part, ...], log: LogEntry) -> tuple[tuple[Part, ...], list[Upload]]:
+        """Return which of the parts of a segment stay, and the uploads of those behind them."""
+        plan = plan_parts(parts, cut.size, partial(block_end, cut.segment))
+        segment = SegmentEntry(cut.name, cut.id, 0, 0, ())
+        key, epoch = (log.folder, log.id, cut.id), self._ownership.epoch
+        uploads = [
+            Upload(log.key(segment, Part(start, stop, 0, epoch)), key, cut, start, stop) for start, stop in plan.ranges
         ]
-        results += [(one, partial(self._put, one)) for one in uploads[len(futures) :]]
-        try:
-            for one, result in results:
-                part = result()
-                self._uploaded[one.segment] = (*self._uploaded[one.segment], part)
-                done += part.size
-                if progress is not None:
-                    progress(done, total)
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            for future in futures:  # before the next round, which may upload the same range
-                with contextlib.suppress(BaseException):
-                    future.result()
-            raise
-
-    def _put(self, one: _Upload) -> Part:
-        """Upload a part. It may be repeated: its key belongs to these bytes and to this epoch."""
-        self._ownership.check()
-        if self._clock.monotonic() >= self.deadline:
-            raise ReplicaUnavailable(f"{self._bucket.url}: the store was closed before all was shipped")
-        content = one.content if one.cut is None else self._read(one.cut, one.start, one.stop)
-        self._bucket.put(one.key, content)
-        return Part(one.start, one.stop, crc32c(content), self._ownership.epoch)
-
-    def _read(self, cut: SegmentCut, start: int, stop: int) -> bytes:
-        path = cut.segment.path
-        try:
-            with contextlib.closing(self._files.open(path, "r")) as file:
-                content = file.read(stop - start, start)
-        except FileNotFoundError as error:
-            raise SegmentDropped(
-                f"{str(path)!r} was deleted before it was shipped: the next moment does without it"
-            ) from error
-        if len(content) < stop - start:
-            raise StorageError(f"{str(path)!r} has {start + len(content)} bytes, but had {stop}: verify the store")
-        return content
+        return parts[: plan.kept], uploads
 
     def _entry(self, log: LogCut) -> LogEntry:
         """Return the entry of a log, which is the known one if nothing has changed."""
@@ -336,13 +285,24 @@ class Shipper:
             raise ReplicaUnavailable(
                 f"{self._bucket.url}/{moment.key}: the manifest was not written. It is tried again"
             )
+        self._note_grown(cut)
         self.known = {log.folder: log for log in logs}
         self._loose, self._mode, self._is_first = cut.files, cut.mode, False
         self._uploaded.clear()
-        self._collector.note_orphans(self._put_keys)
-        self._put_keys.clear()
+        self._spilled.clear()
+        self._collector.note_orphans(self.uploader.named())
         self._ownership.last = moment.key
         return moment
+
+    def _note_grown(self, cut: Cut) -> None:
+        self._grown.clear()
+        self._sizes.clear()
+        for log in cut.logs:
+            if log.segments:
+                key, known = (log.folder, log.id, log.segments[-1].id), self.known.get(log.folder)
+                last = known.segments[-1] if known is not None and known.segments else None
+                self._grown[key] = log.segments[-1]
+                self._sizes[key] = last.size if last is not None and last.id == key[2] else 0
 
     def _found(self, moment: Moment) -> bytes | None:
         try:

@@ -33,6 +33,9 @@ _ROOTS = (LOGS, JOURNALS, TABLES)
 _REREAD_ROUNDS = 60
 """Settings of a log and positions of its readers that change without a record are noticed within so many cuts."""
 _REREAD_LEAST = 64
+_REREAD_S = 1.0
+"""While calls wait, rounds are much shorter than this, and the files are read in one of them only: opening and reading
+each releases the interpreter, and with 256 threads it took a while to get it back."""
 _LOOSE = ("tokens.json",)
 _JSON = ".json"
 _DONE = "done"
@@ -110,6 +113,10 @@ class ReplicaSource:
         """Logs that are not open, by folder: as they were when they had been opened so many times."""
         self._settings: dict[str, Mapping[str, str]] = {}
         """The small files of each log, when they were read last."""
+        self._settings_of: dict[str, int] = {}
+        """How many times each log had been opened then."""
+        self._reread_at = float("-inf")
+        """When they are read again while calls wait."""
         self._turn: list[str] = []
         """Folders whose small files are read next, although the logs may not have moved."""
         self._open: dict[str, Log] = {}
@@ -149,15 +156,15 @@ class ReplicaSource:
         self._seen = seen
         return not is_same or any(_has_moved(log, known.get(folder)) for folder, log in self._open.items())
 
-    def take(self, known: Mapping[str, LogEntry]) -> Cut:
-        """Cut the store; `known` are the logs of the last manifest by folder.
+    def take(self, known: Mapping[str, LogEntry], *, is_urgent: bool = False) -> Cut:
+        """Cut the store; `known` are the logs of the last manifest by folder. With `is_urgent` calls wait for it.
 
         Raises `Locked` while another process commits a batch, and `StorageError` if something cannot be made durable.
         """
         with translate_os_errors("shipping", self._path):
-            return self._take(known)
+            return self._take(known, is_urgent=is_urgent)
 
-    def _take(self, known: Mapping[str, LogEntry]) -> Cut:
+    def _take(self, known: Mapping[str, LogEntry], *, is_urgent: bool) -> Cut:
         for folder in self._listed or self._folders():
             if folder not in self._open:
                 with contextlib.suppress(OSError):  # without the guard, because that may read much: it may be deleted
@@ -172,7 +179,8 @@ class ReplicaSource:
                 queues = [queue for queue in self._queues.by_name.values() if not queue.closed]
                 journals = [early.get(queue) or queue.history.hand_over() for queue in queues]
                 self._open = {self._name(log.folder): log for log in (*self._open_logs(), *journals)}
-                self._read_settings(known)  # before the cut: positions of readers must not be newer than the logs
+                # Before the cut: positions of readers must not be newer than the logs.
+                self._read_settings(known, is_urgent=is_urgent)
                 cut.files = dict(self._loose_files())
                 cut.time, cut.monotonic = self._clock.time_ns(), self._clock.monotonic()
                 snapshots, _ = snapshot_logs(list(self._open.values()))
@@ -192,6 +200,7 @@ class ReplicaSource:
         for folder in [*self._closed.keys() - present, *self._settings.keys() - present]:
             self._closed.pop(folder, None)
             self._settings.pop(folder, None)
+            self._settings_of.pop(folder, None)
         for path in list(self._openings):
             if self._name(path) not in present:
                 self._openings.pop(path, None)
@@ -329,15 +338,24 @@ class ReplicaSource:
         end, time = found.end.sequence, found.end.timestamp
         return LogCut(folder, (log_id or last.log_id).hex(), segments[0].base, end, time, settings, tuple(cuts))
 
-    def _read_settings(self, known: Mapping[str, LogEntry]) -> None:
-        """Read the small files of open logs that have moved, and in turn those of the others."""
-        if not self._turn:
-            self._turn = list(self._open)
-        share = max(_REREAD_LEAST, len(self._open) // _REREAD_ROUNDS)
-        self._turn, due = self._turn[share:], set(self._turn[:share])
+    def _read_settings(self, known: Mapping[str, LogEntry], *, is_urgent: bool = False) -> None:
+        """Read the small files of open logs that have moved, and in turn those of the others.
+
+        With `is_urgent` only once a second, except those of logs that were opened since.
+        """
+        now, due = self._clock.monotonic(), set[str]()
+        if is_due := not is_urgent or now >= self._reread_at:
+            self._reread_at = now + _REREAD_S
+            if not self._turn:
+                self._turn = list(self._open)
+            share = max(_REREAD_LEAST, len(self._open) // _REREAD_ROUNDS)
+            self._turn, due = self._turn[share:], set(self._turn[:share])
         for folder, log in self._open.items():
-            if folder in due or folder not in self._settings or _has_moved(log, known.get(folder)):
+            opened = self._openings.get(log.folder, 0)
+            is_read = self._settings_of.get(folder) == opened
+            if not is_read or folder in due or (is_due and _has_moved(log, known.get(folder))):
                 found = {**self._positions(folder), **self._json_of(folder)}
+                self._settings_of[folder] = opened
                 if found != self._settings.get(folder):
                     self._settings[folder] = found
 
