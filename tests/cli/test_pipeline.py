@@ -14,10 +14,12 @@ from typing import Annotated, Any, Literal
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from holdfast import open as open_store
 from holdfast.cli.options import UsageError
 from holdfast.cli.pipeline.failures import reason_of
 from holdfast.cli.pipeline.options import options_of, parse_pairs
 from holdfast.cli.pipeline.output import result_json, show_result
+from holdfast.replica import open_bucket
 from holdfast.spark.pipelines import PIPELINES, Result, load_pipeline
 from tests.cli.terminal import Terminal, damage_segment
 
@@ -200,6 +202,22 @@ def test_report_writes_both_reports_and_says_where_they_are(holdfast: Terminal, 
     pages = [Path(row["file"]).read_text() for row in found["rows"]]
     assert all("<html" in page and "orders" in page for page in pages)
     assert "no such customer" in pages[1]
+
+
+def test_data_may_be_the_url_of_a_replica_or_its_folder(holdfast: Terminal, tmp_path: Path) -> None:
+    holdfast.fail("orders", b"a", b"b", reason="no such customer")
+    replica = tmp_path / "replica"
+    with open_store(holdfast.data) as store:
+        store.ship_to(open_bucket(replica.as_uri()))
+        store.replica.ship()
+    objects = sorted(replica.iterdir())
+    holdfast.data.rename(tmp_path / "elsewhere")
+    for where in (replica.as_uri(), str(replica)):
+        found = holdfast(f"pipeline deadletters --data {where} --out {tmp_path / 'dead'} --json").json
+        assert found["facts"]["failures"] == 4  # each message twice
+    assert sorted(replica.iterdir()) == objects  # no run is noted there
+    refused = holdfast("pipeline verify --data s3://bucket/prefix --url http://localhost:15672")
+    assert refused.code == 2 and "choose one" in refused.err
 
 
 def test_a_stream_runs_until_it_is_interrupted_and_then_says_nothing(holdfast: Terminal, tmp_path: Path) -> None:

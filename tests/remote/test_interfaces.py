@@ -39,7 +39,10 @@ from holdfast import (
     Tailer,
     field,
 )
+from holdfast.interfaces import AnyLogSchema
+from holdfast.log.log_schema import LogSchema
 from holdfast.remote import RemoteLog, RemoteQueue, RemoteTailer
+from holdfast.remote.log_schema import RemoteLogSchema
 from holdfast.remote.store import RemoteMigrations
 from holdfast.remote.table import RemoteScan, RemoteTable
 from holdfast.table.migration.scheduler import Migrations
@@ -57,6 +60,7 @@ PAIRS: dict[type, tuple[type, type]] = {
     AnyStore: (Store, RemoteStore),
     AnyQueue: (Queue, RemoteQueue),
     AnyLog: (Log, RemoteLog),
+    AnyLogSchema: (LogSchema, RemoteLogSchema),
     AnyTailer: (Tailer, RemoteTailer),
     AnyTable: (Table, RemoteTable),
     AnyScan: (Scan, RemoteScan),
@@ -96,6 +100,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[type, tup
             for protocol, make in {
                 AnyQueue: lambda one: one.queue("names"),
                 AnyLog: lambda one: one.log("names"),
+                AnyLogSchema: lambda one: one.log("names").schema,
                 AnyTailer: lambda one: one.log("names").tailer(),
                 AnyTable: lambda one: one.table(Person),
                 AnyScan: lambda one: one.table(Person).scan(allow_table_scan=True),
@@ -170,7 +175,7 @@ def test_a_member_is_the_same_in_both(protocol: type, name: str, objects: dict[t
     wanted = members(protocol)[name]
     near, far = objects[protocol]
     if isinstance(wanted, property):
-        assert type(getattr(near, name)) is type(getattr(far, name)) or name in ("log", "model")
+        assert type(getattr(near, name)) is type(getattr(far, name)) or name in ("log", "model", "schema")
         return
     for one in (near, far):
         assert shape(getattr(one, name)) == shape(wanted), type(one)
@@ -183,6 +188,7 @@ def test_the_protocols_list_what_both_have(objects: dict[type, tuple[Any, Any]])
         AnyStore: set(),
         AnyQueue: {"settler"},
         AnyLog: {"clock", "positions"},
+        AnyLogSchema: set(),
         AnyTailer: {"log"},
         AnyTable: {"log", "spec"},
         AnyScan: {"plan"},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import holdfast
 from holdfast import Store
 from holdfast.base.errors import Locked, NotFound
-from holdfast.cli.target import Target, folder_of
+from holdfast.cli.target import SparkTarget, Target, folder_of
 from holdfast.log import Log, Retention
 from holdfast.queue import Queue
 from holdfast.remote.address import Address
@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def remote_at(data: Target) -> Iterator[RemoteStore | None]:
-    """Connect to the chosen server; yield None if a folder was chosen."""
+def remote_at(data: SparkTarget) -> Iterator[RemoteStore | None]:
+    """Connect to the chosen server; yield None if something else was chosen."""
     if not isinstance(data, Address):
         yield None
         return

@@ -5,6 +5,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,17 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.base.paths import local_path
 from holdfast.remote.address import Address
 
-__all__ = ["FOLDER_ONLY", "DataOption", "Target", "UsageError", "add_urls", "folder_of"]
+__all__ = [
+    "FOLDER_ONLY",
+    "DataOption",
+    "SparkDataOption",
+    "SparkTarget",
+    "StoreUrl",
+    "Target",
+    "UsageError",
+    "add_urls",
+    "folder_of",
+]
 
 # The class of all usage errors. typer exports only its subclass, and its module has changed between versions.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -23,6 +34,16 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 Target = Path | Address
 """A folder, or a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """The URL of a replica or a server that Spark reads and writes itself."""
+
+    url: str
+
+
+SparkTarget = Target | StoreUrl
 
 _URL, _TOKEN_FILE = "holdfast.url", "holdfast.token_file"
 FOLDER_ONLY = {
@@ -62,6 +83,15 @@ def _chosen(context: typer.Context, value: str) -> Target:
         raise UsageError(str(error)) from error
 
 
+def _chosen_for_spark(context: typer.Context, value: str) -> SparkTarget:
+    """As `_chosen`, and also the URL of a store that Spark reads without its folder."""
+    if "://" not in value:
+        return _chosen(context, value)
+    if context.meta.get(_URL, (None, False))[1]:
+        raise UsageError("choose one: --data for where Spark finds the store, or --url URL to run it on the server")
+    return StoreUrl(value)
+
+
 def _token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get("HOLDFAST_TOKEN") or None
@@ -91,11 +121,22 @@ def _refuse_url(context: typer.Context, value: str | None) -> None:
 
 if TYPE_CHECKING:
     DataOption = Target
+    SparkDataOption = SparkTarget
 else:  # typer does not support unions: the value is text until the callback has seen both options
     DataOption = Annotated[
         str,
         typer.Option(
             "--data", metavar="DIR", envvar="HOLDFAST_DATA", callback=_chosen, help="The folder of the store."
+        ),
+    ]
+    SparkDataOption = Annotated[
+        str,
+        typer.Option(
+            "--data",
+            metavar="DIR|URL",
+            envvar="HOLDFAST_DATA",
+            callback=_chosen_for_spark,
+            help="The folder of the store, or the URL of its replica or its server, which Spark then reads itself.",
         ),
     ]
 

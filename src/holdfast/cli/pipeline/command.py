@@ -16,13 +16,13 @@ from typer.main import get_command
 
 from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.cli.open_store import folder_of, remote_at
-from holdfast.cli.options import DataOption, JsonOption, Target, UsageError, help_if_alone, join_help_lines
+from holdfast.cli.options import JsonOption, UsageError, help_if_alone, join_help_lines
 from holdfast.cli.output import error_console, make_table, show, write_json
 from holdfast.cli.pipeline.failures import reason_of
 from holdfast.cli.pipeline.options import REQUIRED, PipelineOption, options_of, parse_pairs
 from holdfast.cli.pipeline.output import result_json, show_result
 from holdfast.cli.pipeline.remote import raw_options, run_on_server, written_options
-from holdfast.cli.target import add_urls
+from holdfast.cli.target import SparkDataOption, SparkTarget, StoreUrl, add_urls
 from holdfast.pipeline_runs import noted
 from holdfast.spark.pipelines import PIPELINES, Result, load_pipeline
 
@@ -78,7 +78,7 @@ def list_pipelines(
 @pipeline_commands.command("run")
 def run_pipeline(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pipeline; see holdfast pipeline list.")],
-    data: DataOption = Path("data"),
+    data: SparkDataOption = Path("data"),
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", metavar="K=V", help="A pipeline option; may be repeated.")
     ] = None,
@@ -127,7 +127,7 @@ def _typed_command(name: str) -> typer.Typer:
     options = options_of(run)
 
     def command(
-        data: DataOption = Path("data"),
+        data: SparkDataOption = Path("data"),
         master: MasterOption = None,
         conf: ConfOption = None,
         as_json: JsonOption = False,
@@ -235,17 +235,23 @@ def _no_spark(error: ModuleNotFoundError) -> Exception:
 def _run(
     name: str,
     run: Run,
-    data: Target,
+    data: SparkTarget,
     arguments: Mapping[str, Any],
     *,
     master: str | None,
     conf: list[str] | None,
     as_json: bool,
 ) -> int:
-    folder = folder_of(data).absolute()
-    with noted(folder, name, arguments) as outcome:
-        result = _result(name, run, folder, arguments, master=master, conf=conf, quiet=as_json)
-        outcome.update(result_json(name, result))
+    from holdfast.spark.store_access import is_replica_folder  # noqa: PLC0415 - not for --help
+
+    place = data.url if isinstance(data, StoreUrl) else str(folder_of(data).absolute())
+    folder = Path(place)
+    if isinstance(data, StoreUrl) or is_replica_folder(folder):  # runs are noted in a store, whose folder is elsewhere
+        result = _result(name, run, place, arguments, master=master, conf=conf, quiet=as_json)
+    else:
+        with noted(folder, name, arguments) as outcome:
+            result = _result(name, run, place, arguments, master=master, conf=conf, quiet=as_json)
+            outcome.update(result_json(name, result))
     show_result(name, result, as_json=as_json)
     return 0 if result.ok else 1
 
@@ -253,7 +259,7 @@ def _run(
 def _result(
     name: str,
     run: Run,
-    folder: Path,
+    place: str,
     arguments: Mapping[str, Any],
     *,
     master: str | None,
@@ -280,7 +286,7 @@ def _result(
                 spark = session(master, app=f"holdfast {name}", **settings)
         with _plain_interrupts(interrupted), progress(spark, name, shown=not quiet, console=console):
             # The workers may have another current folder.
-            return run(spark, str(folder), **arguments)
+            return run(spark, place, **arguments)
     except (PySparkException, Py4JError) as error:
         if interrupted.is_set():  # Ctrl-C interrupted a call to Java, whose error is a consequence
             raise KeyboardInterrupt from None
