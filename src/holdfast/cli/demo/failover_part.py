@@ -18,6 +18,7 @@ from holdfast.broker.basic_properties import Properties, encode_properties
 from holdfast.cli.demo.orders import orders
 from holdfast.cli.demo.stage import Stage, pace
 from holdfast.replica.bucket import open_bucket
+from holdfast.replica.owner import read_owner
 from holdfast.replica.standbys import read_standbys
 
 __all__ = ["run_failover_part"]
@@ -103,9 +104,9 @@ def _machine(folder: Path, url: str, *options: str) -> Iterator[_Machine]:
 
 
 def _await_standby(url: str) -> None:
-    """Wait until a standby has a whole copy, and has said so in the bucket."""
+    """Wait until a standby has a whole copy, and the owner has promised to yield to it: else nobody may take over."""
     bucket, deadline = open_bucket(url), time.monotonic() + _TIMEOUT_S
-    while not read_standbys(bucket):
+    while not (read_standbys(bucket) and (owner := read_owner(bucket)) is not None and owner.yields):
         if time.monotonic() > deadline:
             raise HoldfastError(f"no standby follows {url} after {_TIMEOUT_S:.0f} s")
         time.sleep(0.1)
