@@ -84,8 +84,7 @@ class Log:
     """An append-only log; created by `Store.log`.
 
     Files: the folder `logs/<name>/` with dated segments, `log.json`, `watermark`, `tailers/` and perhaps
-    `schema.json`. Threads: all methods
-    may be called from any; a tailer belongs to one. Its parts have the locks.
+    `schema.json`. Threads: all methods may be called from any; a tailer belongs to one. Its parts have the locks.
     """
 
     def __init__(
